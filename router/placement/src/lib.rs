@@ -1,0 +1,1 @@
+//! Which store serves a file handle: a stable keyed hash with weights (the default rule), and the exception set on top.

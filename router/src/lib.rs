@@ -1,0 +1,1 @@
+//! The plex: data plane, heat, history, embedded stores, reports. The binary is `clockwork`.

@@ -1,0 +1,2 @@
+//! The command `clockwork`.
+fn main() {}

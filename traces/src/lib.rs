@@ -1,0 +1,1 @@
+//! Workloads: what files there are, and how many requests come for each of them in each hour.
