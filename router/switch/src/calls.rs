@@ -1,0 +1,372 @@
+//! Calls from clients: what is answered here, what is a repeat, and which store gets the rest.
+
+use crate::duplicates::{self, Seen, Ticket};
+use crate::listings::Untagged;
+use crate::meter::Meter;
+use crate::pending::{PinDebt, Place, Purpose, Slot};
+use crate::time::Time;
+use crate::{Client, DATAGRAM_TRANSFER_BYTES_MAX, Outlet, Switch, Verdict};
+use clockwork_placement::{HandleHash, StoreId, StoreState};
+use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
+use clockwork_wire::{answer, mount, rpc};
+use std::sync::atomic::Ordering;
+
+/// `stable_how` of a WRITE (RFC 1813 section 3.3.7).
+pub(crate) const FILE_SYNC: u32 = 2;
+
+/// An NFS call that has been read.
+struct Read<'a> {
+    call: &'a rpc::Call,
+    procedure: Procedure,
+    arguments: Arguments,
+    hash: HandleHash,
+}
+
+/// Where a call goes.
+enum Route {
+    Store(StoreId, PinDebt),
+    /// To no store: the NFS status to answer.
+    Nowhere(u32),
+}
+
+impl<M: Meter> Switch<M> {
+    /// Takes a message from a client: a call without record mark. `admitted`: the access rules let this client in.
+    pub fn call(
+        &mut self,
+        now: Time,
+        client: &Client,
+        admitted: bool,
+        message: &mut [u8],
+        out: &mut impl Outlet,
+    ) -> Verdict {
+        self.counters.calls += 1;
+        let call = match rpc::parse_call(message) {
+            Ok(call) => call,
+            Err(error) => return self.refuse_malformed(client, &error, out),
+        };
+        match (call.program, call.version) {
+            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs_call(now, client, admitted, &call, message, out),
+            (mount::PROGRAM, 1 | 3) => Verdict::Mount(call),
+            (nfs3::PROGRAM, _) => {
+                self.counters.unavailable += 1;
+                self.answer(client, out, |reply| {
+                    answer::prog_mismatch(reply, call.xid, nfs3::VERSION, nfs3::VERSION)
+                })
+            }
+            (mount::PROGRAM, _) => {
+                self.counters.unavailable += 1;
+                self.answer(client, out, |reply| answer::prog_mismatch(reply, call.xid, 1, 3))
+            }
+            _ => {
+                self.counters.unavailable += 1;
+                self.answer(client, out, |reply| answer::prog_unavail(reply, call.xid))
+            }
+        }
+    }
+
+    fn refuse_malformed(
+        &mut self,
+        client: &Client,
+        error: &rpc::CallError,
+        out: &mut impl Outlet,
+    ) -> Verdict {
+        self.counters.malformed_calls += 1;
+        match *error {
+            rpc::CallError::RpcVersion { xid, .. } => {
+                self.answer(client, out, |reply| answer::rpc_mismatch(reply, xid))
+            }
+            rpc::CallError::Auth { xid, .. } => {
+                self.answer(client, out, |reply| answer::auth_error(reply, xid, answer::AUTH_BADCRED))
+            }
+            _ => Verdict::Dropped,
+        }
+    }
+
+    fn nfs_call(
+        &mut self,
+        now: Time,
+        client: &Client,
+        admitted: bool,
+        call: &rpc::Call,
+        message: &mut [u8],
+        out: &mut impl Outlet,
+    ) -> Verdict {
+        let Some(procedure) = Procedure::from_u32(call.procedure) else {
+            self.counters.unavailable += 1;
+            return self.answer(client, out, |reply| answer::proc_unavail(reply, call.xid));
+        };
+        // RPCSEC_GSS signs the XID (RFC 2203 section 5.3.1), which the router must change.
+        if call.flavor == rpc::RPCSEC_GSS {
+            self.counters.refused += 1;
+            return self
+                .answer(client, out, |reply| answer::auth_error(reply, call.xid, answer::AUTH_TOOWEAK));
+        }
+        if procedure == Procedure::Null {
+            return self.answer(client, out, |reply| answer::success(reply, call.xid));
+        }
+        if !admitted {
+            self.counters.refused += 1;
+            return self
+                .answer(client, out, |reply| answer::auth_error(reply, call.xid, answer::AUTH_TOOWEAK));
+        }
+        let parsed = nfs3::arguments(procedure, message, call.arguments);
+        let Some((arguments, handle)) = parsed.ok().and_then(|a| a.handle().map(|h| (a, h))) else {
+            self.counters.garbage_arguments += 1;
+            return self.answer(client, out, |reply| answer::garbage_args(reply, call.xid));
+        };
+        let hash = self.shared.table.load().hash(&message[handle]);
+        let read = Read { call, procedure, arguments, hash };
+        self.routable_call(now, client, &read, message, out)
+    }
+
+    fn routable_call(
+        &mut self,
+        now: Time,
+        client: &Client,
+        read: &Read<'_>,
+        message: &mut [u8],
+        out: &mut impl Outlet,
+    ) -> Verdict {
+        if read.procedure.is_idempotent() && self.is_in_progress(client, read, message) {
+            self.counters.absorbed += 1;
+            return Verdict::Absorbed;
+        }
+        if self.pending.len() == self.pending.capacity() {
+            self.counters.turned_away_full += 1;
+            return self.fail(client, read, status::JUKEBOX, out);
+        }
+        let ticket = if read.procedure.is_idempotent() {
+            None
+        } else {
+            match self.first_seen(now, client, read, message) {
+                Ok(ticket) => Some(ticket),
+                Err(Some(reply)) => return self.replay(client, &reply, out),
+                Err(None) => {
+                    self.counters.absorbed += 1;
+                    return Verdict::Absorbed;
+                }
+            }
+        };
+        match self.route(now, read, message) {
+            Route::Store(store, pin) => self.forward(now, client, read, message, (store, pin, ticket), out),
+            Route::Nowhere(status) => {
+                if let Some(ticket) = ticket {
+                    self.shared.duplicates.abandon(ticket);
+                }
+                let counter = match status {
+                    status::BAD_COOKIE => &mut self.counters.listings_lost,
+                    _ => &mut self.counters.turned_away_no_store,
+                };
+                *counter += 1;
+                self.fail(client, read, status, out)
+            }
+        }
+    }
+
+    fn fail(&mut self, client: &Client, read: &Read<'_>, status: u32, out: &mut impl Outlet) -> Verdict {
+        let (xid, procedure) = (read.call.xid, read.procedure);
+        self.answer(client, out, |reply| nfs3::failure(reply, xid, procedure, status))
+    }
+
+    fn replay(&mut self, client: &Client, message: &[u8], out: &mut impl Outlet) -> Verdict {
+        self.counters.replayed += 1;
+        self.answer(client, out, |reply| reply.extend_from_slice(message))
+    }
+
+    /// Whether the same call of the same client waits for its reply already. The call kept for the store is compared
+    /// from behind the XID to the end of the handle; what comes later may have been lowered.
+    fn is_in_progress(&self, client: &Client, read: &Read<'_>, message: &[u8]) -> bool {
+        let Some(&xid) = self.in_progress.get(&self.progress_key(client, read.call.xid)) else {
+            return false;
+        };
+        let Some(slot) = self.pending.get(xid) else { return false };
+        let sent = match &slot.place {
+            Place::Sent { link, at } => self.links[usize::from(link.0)].log.call(*at),
+            Place::Held(message) => message,
+        };
+        let end = read.arguments.handle().map_or(message.len(), |handle| handle.end);
+        slot.procedure == read.procedure
+            && sent.len() == message.len()
+            && sent.get(4..end) == message.get(4..end)
+    }
+
+    /// A ticket for the first transmission of a non-idempotent call; else its reply, if it is known by now.
+    fn first_seen(
+        &self,
+        now: Time,
+        client: &Client,
+        read: &Read<'_>,
+        message: &[u8],
+    ) -> Result<Ticket, Option<std::sync::Arc<[u8]>>> {
+        let credential = &message[read.call.credential.clone()];
+        let arguments = &message[read.call.arguments..];
+        let key =
+            duplicates::key(client.address(), read.call.xid, read.procedure as u8, credential, arguments);
+        match self.shared.duplicates.begin(now, key, client.origin(self.shard)) {
+            Seen::New(ticket) => Ok(ticket),
+            Seen::Done(reply) => Err(Some(reply)),
+            Seen::InProgress => Err(None),
+        }
+    }
+
+    fn route(&self, now: Time, read: &Read<'_>, message: &mut [u8]) -> Route {
+        let Some(span) = read.arguments.handle() else { return Route::Nowhere(status::JUKEBOX) };
+        let table = |handle: &[u8]| self.shared.table.load().route(handle, read.hash);
+        let nowhere = Route::Nowhere(status::JUKEBOX);
+        match read.arguments {
+            Arguments::Write { stable, stable_at, offset, .. } if stable != FILE_SYNC => {
+                let handle = &message[span];
+                let credential = &message[read.call.credential.clone()];
+                let pinned = self.shared.pins.write(now, handle, read.hash, credential, || table(handle));
+                let Some(write) = pinned else { return nowhere };
+                if !write.pinned {
+                    // No room for another pin: the store writes it through at once, and nothing is outstanding.
+                    message[stable_at..stable_at + 4].copy_from_slice(&FILE_SYNC.to_be_bytes());
+                    return Route::Store(write.store, PinDebt::None);
+                }
+                Route::Store(write.store, PinDebt::Write { token: write.token, offset })
+            }
+            Arguments::Commit { offset, count, .. } => {
+                let handle = &message[span];
+                match self.shared.pins.commit(handle, read.hash, || table(handle)) {
+                    Some(commit) => {
+                        Route::Store(commit.store, PinDebt::Commit { token: commit.token, offset, count })
+                    }
+                    None => nowhere,
+                }
+            }
+            Arguments::Readdir { cookie, verifier_at, .. }
+            | Arguments::Readdirplus { cookie, verifier_at, .. }
+                if cookie != 0 =>
+            {
+                self.route_listing(read, message, verifier_at)
+            }
+            _ => table(&message[span]).map_or(nowhere, |store| Route::Store(store, PinDebt::None)),
+        }
+    }
+
+    /// A listing goes on at the store that issued its cookie; elsewhere only where the stores number cookies alike.
+    fn route_listing(&self, read: &Read<'_>, message: &mut [u8], verifier_at: usize) -> Route {
+        let Some(span) = read.arguments.handle() else { return Route::Nowhere(status::JUKEBOX) };
+        let verifier = &mut message[verifier_at..verifier_at + 8];
+        let mut tagged = [0; 8];
+        tagged.copy_from_slice(verifier);
+        let issued_by = match self.shared.listings.untag(tagged) {
+            Untagged::Ours { store, verifier: own } => {
+                verifier.copy_from_slice(&own);
+                Some(store)
+            }
+            Untagged::Foreign => None,
+            Untagged::Expired => return Route::Nowhere(status::BAD_COOKIE),
+        };
+        let table = self.shared.table.load();
+        let lives = |store: &StoreId| {
+            table.stores().get(store.index()).is_some_and(|entry| entry.state != StoreState::Down)
+        };
+        match issued_by {
+            Some(store) if lives(&store) => Route::Store(store, PinDebt::None),
+            Some(_) if !self.shared.cookies_alike() => Route::Nowhere(status::BAD_COOKIE),
+            _ => match table.route(&message[span], read.hash) {
+                Some(store) => Route::Store(store, PinDebt::None),
+                None => Route::Nowhere(status::JUKEBOX),
+            },
+        }
+    }
+
+    fn forward(
+        &mut self,
+        now: Time,
+        client: &Client,
+        read: &Read<'_>,
+        message: &mut [u8],
+        (store, pin, ticket): (StoreId, PinDebt, Option<Ticket>),
+        out: &mut impl Outlet,
+    ) -> Verdict {
+        let length = self.lower(client, store, &read.arguments, message);
+        let message = &mut message[..length];
+        let Some(xid) = self.pending.vacancy() else {
+            // The caller has looked for room already.
+            return Verdict::Dropped;
+        };
+        let client_xid = read.call.xid;
+        rpc::set_xid(message, xid);
+        let Some(place) = self.place(store, xid, message, now, out) else {
+            self.settle_pin_failed(read, message, pin);
+            if let Some(ticket) = ticket {
+                self.shared.duplicates.abandon(ticket);
+            }
+            self.counters.turned_away_full += 1;
+            return self.fail(client, read, status::JUKEBOX, out);
+        };
+        let handle = read.arguments.handle().map_or(&[][..], |span| &message[span]);
+        let token = self.meter.call(store, read.procedure.class(), handle, read.hash);
+        if ticket.is_none() {
+            let key = self.progress_key(client, client_xid);
+            self.in_progress.insert(key, xid);
+        }
+        self.pending.insert(Slot {
+            xid,
+            client_xid,
+            procedure: read.procedure,
+            maybe_ran: false,
+            store,
+            place,
+            purpose: Purpose::Client(*client),
+            since: now,
+            sends: 1,
+            hash: read.hash,
+            ticket,
+            pin,
+            token,
+        });
+        self.counters.forwarded += 1;
+        Verdict::Forwarded
+    }
+
+    fn settle_pin_failed(&self, read: &Read<'_>, message: &[u8], pin: PinDebt) {
+        if let (PinDebt::Write { token, .. }, Some(span)) = (pin, read.arguments.handle()) {
+            self.shared.pins.wrote(&message[span], read.hash, token, crate::pins::Wrote::Failed);
+        }
+    }
+
+    /// Lowers what the call asks for to what the store's transport and the client's carry. Returns the length of the
+    /// message, which is shorter for a WRITE of too much: the store answers with a short count, and the client sends the
+    /// rest.
+    fn lower(&mut self, client: &Client, store: StoreId, arguments: &Arguments, message: &mut [u8]) -> usize {
+        let Some(facts) = self.shared.stores.get(store.index()) else { return message.len() };
+        let client_max = match client {
+            Client::Stream { .. } => u32::MAX,
+            Client::Datagram { .. } => DATAGRAM_TRANSFER_BYTES_MAX,
+        };
+        let read_max = facts.read_bytes_max.load(Ordering::Relaxed).min(client_max);
+        let write_max = facts.write_bytes_max.load(Ordering::Relaxed);
+        let mut lowered = false;
+        let mut cap = |message: &mut [u8], at: usize, value: u32, max: u32| {
+            if value > max {
+                message[at..at + 4].copy_from_slice(&max.to_be_bytes());
+                lowered = true;
+            }
+        };
+        let mut length = message.len();
+        match arguments {
+            Arguments::Read { count, count_at, .. } | Arguments::Readdir { count, count_at, .. } => {
+                cap(message, *count_at, *count, read_max);
+            }
+            Arguments::Readdirplus { dircount, dircount_at, maxcount, maxcount_at, .. } => {
+                cap(message, *dircount_at, *dircount, read_max);
+                cap(message, *maxcount_at, *maxcount, read_max);
+            }
+            Arguments::Write { count, count_at, length_at, data, .. }
+                if data.len() as u64 > u64::from(write_max) =>
+            {
+                let short = write_max & !3;
+                cap(message, *count_at, *count, short);
+                cap(message, *length_at, u32::MAX, short);
+                length = data.start + short as usize;
+            }
+            _ => {}
+        }
+        self.counters.lowered += u64::from(lowered);
+        length
+    }
+}

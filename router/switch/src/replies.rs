@@ -1,0 +1,371 @@
+//! Replies from stores: whose call it was, which fields the router owns, what is learnt on the way.
+
+use crate::meter::{Answered, Meter};
+use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
+use crate::pins::Wrote;
+use crate::resolve::{self, Doubt, Outcome, Resolution};
+use crate::time::Time;
+use crate::{Client, Outlet, Switch};
+use clockwork_placement::StoreId;
+use clockwork_wire::nfs3::{self, Arguments, Procedure, Results, status};
+use clockwork_wire::{Span, rpc};
+
+/// Bytes of a record mark.
+const MARK: usize = 4;
+
+/// A reply as far as it has been read.
+struct ReadReply {
+    /// None where the RPC layer refused the call, or the results cannot be read.
+    results: Option<Results>,
+}
+
+impl ReadReply {
+    fn status(&self) -> Option<u32> {
+        match self.results {
+            Some(Results::Failed { status }) => Some(status),
+            Some(_) => Some(status::OK),
+            None => None,
+        }
+    }
+}
+
+impl<M: Meter> Switch<M> {
+    /// Takes a message from a store: `record` is the reply with its record mark in front (for a datagram, four bytes of
+    /// room that hold the mark of its length).
+    pub fn reply(&mut self, now: Time, link: LinkId, record: &mut [u8], out: &mut impl Outlet) {
+        let Some(message) = record.get(MARK..) else { return };
+        let Ok(reply) = rpc::parse_reply(message) else {
+            self.counters.malformed_replies += 1;
+            return;
+        };
+        let waits =
+            |slot: &Slot<M::Token>| matches!(slot.place, Place::Sent { link: sent, .. } if sent == link);
+        if !self.pending.get(reply.xid).is_some_and(waits) {
+            self.counters.late_replies += 1;
+            return;
+        }
+        let Some(slot) = self.pending.remove(reply.xid) else { return };
+        let results = match reply.body {
+            rpc::ReplyBody::Accepted { stat: 0, results } => {
+                nfs3::results(slot.procedure, record, MARK + results).ok()
+            }
+            _ => None,
+        };
+        let store = slot.store;
+        self.stores[store.index()].outstanding = self.stores[store.index()].outstanding.saturating_sub(1);
+        let place = match slot.place {
+            Place::Sent { link, at } => Some((link, at)),
+            Place::Held(_) => None,
+        };
+        self.replied(now, slot, &ReadReply { results }, record, out);
+        if let Some((link, at)) = place {
+            self.links[usize::from(link.0)].log.release(at);
+        }
+        self.pump(now, store, out);
+    }
+
+    fn replied(
+        &mut self,
+        now: Time,
+        mut slot: Slot<M::Token>,
+        read: &ReadReply,
+        record: &mut [u8],
+        out: &mut impl Outlet,
+    ) {
+        match std::mem::replace(&mut slot.purpose, Purpose::Commit { handle: Box::default() }) {
+            Purpose::Client(client) => {
+                slot.purpose = Purpose::Client(client);
+                if slot.maybe_ran && self.in_doubt(now, &mut slot, &client, read, record, out) {
+                    return;
+                }
+                self.finish(now, &mut slot, &client, read, record, out);
+            }
+            Purpose::Resolve(resolution) => self.looked(now, &slot, *resolution, record, out),
+            Purpose::Commit { handle } => {
+                if let PinDebt::Commit { token, offset, count } = slot.pin {
+                    let ok = read.status() == Some(status::OK);
+                    self.shared.pins.committed(&handle, slot.hash, token, offset, count, ok);
+                }
+            }
+        }
+    }
+
+    /// Gives a client its reply, after everything that has to be settled with it.
+    fn finish(
+        &mut self,
+        now: Time,
+        slot: &mut Slot<M::Token>,
+        client: &Client,
+        read: &ReadReply,
+        record: &mut [u8],
+        out: &mut impl Outlet,
+    ) {
+        self.settle_pin(slot, read);
+        self.learn(slot, read, record);
+        self.own_fields(slot.store, read, record);
+        rpc::set_xid(&mut record[MARK..], slot.client_xid);
+        let (bytes_read, bytes_written) = match read.results {
+            Some(Results::Read { count, .. }) => (count, 0),
+            Some(Results::Write { count, .. }) => (0, count),
+            _ => (0, 0),
+        };
+        let answered = Answered {
+            store: slot.store,
+            class: slot.procedure.class(),
+            response: now.since(slot.since),
+            failed: read.status() != Some(status::OK),
+            bytes_read,
+            bytes_written,
+        };
+        self.meter.reply(slot.token, answered);
+        match slot.ticket.take() {
+            Some(ticket) => {
+                for waiter in self.shared.duplicates.finish(now, ticket, &record[MARK..]) {
+                    out.mail(&waiter, record);
+                }
+            }
+            None => {
+                let key = self.progress_key(client, slot.client_xid);
+                if self.in_progress.get(&key) == Some(&slot.xid) {
+                    self.in_progress.remove(&key);
+                }
+            }
+        }
+        self.counters.replies += 1;
+        out.reply(client, record);
+    }
+
+    fn settle_pin(&self, slot: &Slot<M::Token>, read: &ReadReply) {
+        let Some((call, handle)) = self.call_and_handle(slot) else { return };
+        let handle = &call[handle];
+        match slot.pin {
+            PinDebt::None => {}
+            PinDebt::Write { token, offset } => {
+                let outcome = match read.results {
+                    Some(Results::Write { committed: crate::calls::FILE_SYNC, .. }) => Wrote::Stable,
+                    Some(Results::Write { count, .. }) => Wrote::Unstable { offset, count },
+                    _ => Wrote::Failed,
+                };
+                self.shared.pins.wrote(handle, slot.hash, token, outcome);
+            }
+            PinDebt::Commit { token, offset, count } => {
+                let ok = read.status() == Some(status::OK);
+                self.shared.pins.committed(handle, slot.hash, token, offset, count, ok);
+            }
+        }
+    }
+
+    /// The call that a slot waits for, and where its handle is; only for calls that leave a debt with the pins.
+    fn call_and_handle<'a>(&'a self, slot: &'a Slot<M::Token>) -> Option<(&'a [u8], Span)> {
+        if matches!(slot.pin, PinDebt::None) {
+            return None;
+        }
+        let call = self.call_of(&slot.place);
+        let header = rpc::parse_call(call).ok()?;
+        let handle = nfs3::arguments(slot.procedure, call, header.arguments).ok()?.handle()?;
+        Some((call, handle))
+    }
+
+    pub(crate) fn call_of<'a>(&'a self, place: &'a Place) -> &'a [u8] {
+        match place {
+            Place::Sent { link, at } => self.links[usize::from(link.0)].log.call(*at),
+            Place::Held(message) => message,
+        }
+    }
+
+    /// Learns the names of handles from replies that show them.
+    fn learn(&mut self, slot: &Slot<M::Token>, read: &ReadReply, record: &[u8]) {
+        let shows = matches!(
+            read.results,
+            Some(
+                Results::Lookup { .. } | Results::Made { handle: Some(_), .. } | Results::Readdirplus { .. }
+            )
+        );
+        let Place::Sent { link, at } = slot.place else { return };
+        if !shows {
+            return;
+        }
+        let Self { links, meter, .. } = self;
+        let call = links[usize::from(link.0)].log.call(at);
+        let Ok(header) = rpc::parse_call(call) else { return };
+        let Ok(arguments) = nfs3::arguments(slot.procedure, call, header.arguments) else { return };
+        let mut name = |directory: &Span, name: &[u8], handle: &[u8]| {
+            if name != b"." && name != b".." {
+                meter.name(&call[directory.clone()], name, handle);
+            }
+        };
+        match (&arguments, read.results.as_ref()) {
+            (
+                Arguments::Name { dir, name: entry } | Arguments::Make { dir, name: entry, .. },
+                Some(Results::Lookup { handle, .. } | Results::Made { handle: Some(handle), .. }),
+            ) => name(dir, &call[entry.clone()], &record[handle.clone()]),
+            (Arguments::Readdirplus { dir, .. }, Some(Results::Readdirplus { entries_at, .. })) => {
+                for entry in nfs3::entries_plus(record, *entries_at) {
+                    if let Some(handle) = entry.handle {
+                        name(dir, &record[entry.name], &record[handle]);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Rewrites the fields that a virtual NAS must own.
+    fn own_fields(&self, store: StoreId, read: &ReadReply, record: &mut [u8]) {
+        match read.results {
+            Some(Results::Write { verifier_at, .. } | Results::Commit { verifier_at }) => {
+                rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, own));
+            }
+            Some(Results::Readdir { verifier_at, .. } | Results::Readdirplus { verifier_at, .. }) => {
+                rewrite_verifier(record, verifier_at, |own| self.shared.listings.tag(store, own));
+            }
+            Some(Results::Fsinfo { sizes_at }) => {
+                let sizes = self.shared.transfer_sizes();
+                // rtmax, rtpref, rtmult, wtmax, wtpref, wtmult, dtpref (RFC 1813 section 3.3.19). The multiples are the
+                // same everywhere, so that answers do not differ by the store that gives them.
+                let words = [
+                    sizes.read_max,
+                    sizes.read_max,
+                    TRANSFER_MULTIPLE_BYTES,
+                    sizes.write_max,
+                    sizes.write_max,
+                    TRANSFER_MULTIPLE_BYTES,
+                    sizes.readdir,
+                ];
+                if let Some(field) = record.get_mut(sizes_at..sizes_at + 4 * words.len()) {
+                    for (bytes, word) in field.chunks_exact_mut(4).zip(words) {
+                        bytes.copy_from_slice(&word.to_be_bytes());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts to look where an answer is in doubt. True when the client has to wait.
+    fn in_doubt(
+        &mut self,
+        now: Time,
+        slot: &mut Slot<M::Token>,
+        client: &Client,
+        read: &ReadReply,
+        record: &[u8],
+        out: &mut impl Outlet,
+    ) -> bool {
+        let Some(answer) = read.status().filter(|answer| *answer != status::OK) else { return false };
+        let call: Box<[u8]> = self.call_of(&slot.place).into();
+        match resolve::doubt(slot.procedure, &call, answer) {
+            Doubt::None => false,
+            Doubt::Done => {
+                self.counters.doubts += 1;
+                self.counters.doubts_settled += 1;
+                let mut success = resolve::success(slot.procedure, slot.client_xid, None);
+                self.finish(
+                    now,
+                    slot,
+                    client,
+                    &ReadReply { results: Some(Results::Other) },
+                    &mut success,
+                    out,
+                );
+                true
+            }
+            Doubt::Look(procedure, arguments) => {
+                self.counters.doubts += 1;
+                let held = Slot {
+                    xid: slot.xid,
+                    client_xid: slot.client_xid,
+                    procedure: slot.procedure,
+                    maybe_ran: true,
+                    store: slot.store,
+                    place: Place::Held(Box::default()),
+                    purpose: Purpose::Client(*client),
+                    since: slot.since,
+                    sends: slot.sends,
+                    hash: slot.hash,
+                    ticket: slot.ticket.take(),
+                    pin: PinDebt::None,
+                    token: slot.token,
+                };
+                let resolution = Resolution { slot: held, call, record: record.into(), found: None };
+                self.look(now, resolution, procedure, &arguments, out);
+                true
+            }
+        }
+    }
+
+    /// Sends a look; where there is no room for it the first answer stands.
+    fn look(
+        &mut self,
+        now: Time,
+        resolution: Resolution<M::Token>,
+        procedure: Procedure,
+        arguments: &[u8],
+        out: &mut impl Outlet,
+    ) {
+        let Ok(header) = rpc::parse_call(&resolution.call) else { return };
+        let credential = resolution.call[header.credential].to_vec();
+        let (store, hash) = (resolution.slot.store, resolution.slot.hash);
+        let purpose = Purpose::Resolve(Box::new(resolution));
+        if let Err(Purpose::Resolve(resolution)) = self.own_call(
+            now,
+            (store, hash),
+            procedure,
+            (&credential, arguments),
+            (purpose, PinDebt::None),
+            out,
+        ) {
+            self.stands(now, *resolution, out);
+        }
+    }
+
+    fn looked(
+        &mut self,
+        now: Time,
+        slot: &Slot<M::Token>,
+        mut resolution: Resolution<M::Token>,
+        record: &[u8],
+        out: &mut impl Outlet,
+    ) {
+        match resolution.settle(slot.procedure, &record[MARK..]) {
+            Outcome::Stands => self.stands(now, resolution, out),
+            Outcome::Look(procedure, arguments) => self.look(now, resolution, procedure, &arguments, out),
+            Outcome::Done(mut success) => {
+                self.counters.doubts_settled += 1;
+                if let Purpose::Client(client) = resolution.slot.purpose {
+                    let read = ReadReply { results: Some(Results::Other) };
+                    self.finish(now, &mut resolution.slot, &client, &read, &mut success, out);
+                }
+            }
+        }
+    }
+
+    /// The store's first answer goes to the client after all.
+    fn stands(&mut self, now: Time, mut resolution: Resolution<M::Token>, out: &mut impl Outlet) {
+        if let Purpose::Client(client) = resolution.slot.purpose {
+            let status = nfs3_status(&resolution.record);
+            let read = ReadReply { results: Some(Results::Failed { status }) };
+            self.finish(now, &mut resolution.slot, &client, &read, &mut resolution.record, out);
+        }
+    }
+}
+
+/// Transfers are multiples of this many bytes, whichever store answers.
+const TRANSFER_MULTIPLE_BYTES: u32 = 4096;
+
+fn rewrite_verifier(record: &mut [u8], at: usize, new: impl FnOnce([u8; 8]) -> [u8; 8]) {
+    if let Some(field) = record.get_mut(at..at + 8) {
+        let mut own = [0; 8];
+        own.copy_from_slice(field);
+        field.copy_from_slice(&new(own));
+    }
+}
+
+fn nfs3_status(record: &[u8]) -> u32 {
+    match rpc::parse_reply(&record[MARK..]).map(|reply| reply.body) {
+        Ok(rpc::ReplyBody::Accepted { stat: 0, results }) => record
+            .get(MARK + results..MARK + results + 4)
+            .map_or(status::SERVERFAULT, |word| u32::from_be_bytes([word[0], word[1], word[2], word[3]])),
+        _ => status::SERVERFAULT,
+    }
+}
