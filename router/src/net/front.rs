@@ -1,0 +1,262 @@
+//! Clients: their connections and datagrams on the way in.
+
+use super::inbound::{Flow, Inbound, InboundError, Received};
+use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
+use super::shard::{Inner, Shard};
+use super::MountReply;
+use clockwork_switch::duplicates::ConnectionId;
+use clockwork_switch::{Client, Outlet, Verdict};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Notify;
+
+/// How long a client that has closed its sending side still gets the replies that it waits for.
+const HALF_CLOSED_MAX: Duration = Duration::from_secs(30);
+
+/// Accepts the clients of one address.
+pub(crate) async fn serve_streams(shard: Rc<Shard>, listener: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot serve a TCP socket"),
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => accept(&shard, stream, peer),
+            Err(error) => {
+                // Out of descriptors, mostly: those that are there go on, and some will close.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn accept(shard: &Rc<Shard>, stream: TcpStream, peer: SocketAddr) {
+    let mut inner = shard.inner.borrow_mut();
+    let connections = shard.connections.fetch_add(1, Ordering::Relaxed);
+    if connections >= shard.connections_max {
+        shard.connections.fetch_sub(1, Ordering::Relaxed);
+        inner.counters.turned_away += 1;
+        return;
+    }
+    inner.counters.accepted += 1;
+    // Without it a short reply waits for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let connection = shard.next_connection();
+    inner.switch.client_opened(connection);
+    let stream = Rc::new(stream);
+    let slot = inner.ports.add_stream(connection, Rc::clone(&stream));
+    let port = &inner.ports.streams[slot];
+    let (room, writable) = (Rc::clone(&port.room), Rc::clone(&port.writable));
+    drop(inner);
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let client = StreamClient { shard: Rc::clone(shard), stream, slot, connection, peer, room };
+    let writer = tokio::task::spawn_local(write_blocked(Rc::clone(shard), client.stream.clone(), slot, connection, writable));
+    tokio::task::spawn_local(async move {
+        client.run().await;
+        writer.abort();
+    });
+}
+
+/// Waits, whenever the flusher has found the connection full, until it takes bytes again.
+async fn write_blocked(
+    shard: Rc<Shard>,
+    stream: Rc<TcpStream>,
+    slot: usize,
+    connection: ConnectionId,
+    blocked: Rc<Notify>,
+) {
+    loop {
+        blocked.notified().await;
+        if stream.writable().await.is_err() {
+            return;
+        }
+        shard.inner.borrow_mut().ports.unblock(slot, connection);
+    }
+}
+
+struct StreamClient {
+    shard: Rc<Shard>,
+    stream: Rc<TcpStream>,
+    slot: usize,
+    connection: ConnectionId,
+    peer: SocketAddr,
+    room: Rc<Notify>,
+}
+
+impl StreamClient {
+    async fn run(self) {
+        let end = self.read_calls().await;
+        match end {
+            Ok(()) => self.drain().await,
+            Err(InboundError::Record(error)) => {
+                let count = {
+                    let mut inner = self.shard.inner.borrow_mut();
+                    inner.counters.framing_errors += 1;
+                    inner.counters.framing_errors
+                };
+                // The first few, then every thousandth: a scanner must not fill the log.
+                if count <= 10 || count.is_multiple_of(1000) {
+                    tracing::warn!(client = %self.peer, %error, count, "closed a connection that sends no RPC records");
+                }
+            }
+            Err(InboundError::Io(error)) => tracing::debug!(client = %self.peer, %error, "connection lost"),
+        }
+    }
+
+    async fn read_calls(&self) -> Result<(), InboundError> {
+        let mut inbound = Inbound::new(self.shard.records);
+        let admitted = self.shard.desk.admits(self.peer);
+        loop {
+            while !self.has_room()? {
+                self.room.notified().await;
+            }
+            match self.read_once(&mut inbound, admitted)? {
+                Received::Closed => return Ok(()),
+                Received::Drained => self.stream.readable().await?,
+                // Others get their turn between two reads.
+                Received::More => tokio::task::yield_now().await,
+                Received::Stopped => {}
+            }
+        }
+    }
+
+    fn has_room(&self) -> io::Result<bool> {
+        let inner = self.shard.inner.borrow();
+        match inner.ports.streams.get(self.slot) {
+            Some(port) if port.broken => Err(io::ErrorKind::BrokenPipe.into()),
+            // A client that does not read its replies is not read either.
+            Some(port) => Ok(port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn read_once(&self, inbound: &mut Inbound, admitted: bool) -> Result<Received, InboundError> {
+        let now = self.shard.now();
+        let mut inner = self.shard.inner.borrow_mut();
+        let Inner { switch, ports, buffer, .. } = &mut *inner;
+        let client = Client::Stream {
+            connection: self.connection,
+            slot: u32::try_from(self.slot).unwrap_or(u32::MAX),
+            address: self.peer.ip(),
+        };
+        let slot = self.slot;
+        let each = |buffer: &mut [u8], record: std::ops::Range<usize>| {
+            let message = &mut buffer[record.start + HEADROOM..record.end];
+            ports.expect_reply(slot);
+            match switch.call(now, &client, admitted, message, ports) {
+                Verdict::Forwarded | Verdict::Answered => {}
+                Verdict::Absorbed | Verdict::Dropped => ports.no_reply(slot),
+                Verdict::Mount(call) => self.mount(ports, client, message, &call),
+            }
+            let full = ports.streams.get(slot).is_none_or(|port| port.in_flight >= self.shard.client_calls_max);
+            if full { Flow::Stop } else { Flow::Continue }
+        };
+        inbound.read(&self.stream, buffer, each, |_| {})
+    }
+
+    fn mount(
+        &self,
+        ports: &mut super::ports::Ports,
+        client: Client,
+        message: &[u8],
+        call: &clockwork_wire::rpc::Call,
+    ) {
+        match self.shard.desk.mount(self.peer, message, call) {
+            MountReply::Now(reply) => ports.reply(&client, &as_record(&reply)),
+            MountReply::Later(later) => answer_later(&self.shard, client, later),
+        }
+    }
+
+    /// The client will send no more, but waits for replies.
+    async fn drain(&self) {
+        let done = async {
+            loop {
+                let waits = match self.shard.inner.borrow().ports.streams.get(self.slot) {
+                    Some(port) => !port.broken && (port.in_flight > 0 || !port.out.is_empty()),
+                    None => false,
+                };
+                if !waits {
+                    return;
+                }
+                self.room.notified().await;
+            }
+        };
+        // Whoever has not taken its replies by then is not there any more.
+        let _ = tokio::time::timeout(HALF_CLOSED_MAX, done).await;
+    }
+}
+
+/// Bytes of replies that may wait for a client before no more calls are read from it.
+const CLIENT_QUEUE_BYTES_MAX: usize = 4 << 20;
+
+impl Drop for StreamClient {
+    fn drop(&mut self) {
+        let mut inner = self.shard.inner.borrow_mut();
+        inner.ports.streams.try_remove(self.slot);
+        inner.switch.client_closed(self.connection);
+        self.shard.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn as_record(message: &[u8]) -> Vec<u8> {
+    let mut record = clockwork_wire::record::mark(message.len()).to_vec();
+    record.extend_from_slice(message);
+    record
+}
+
+fn answer_later(shard: &Rc<Shard>, client: Client, later: std::pin::Pin<Box<dyn Future<Output = Vec<u8>>>>) {
+    let shard = Rc::clone(shard);
+    tokio::task::spawn_local(async move {
+        let reply = later.await;
+        shard.inner.borrow_mut().ports.reply(&client, &as_record(&reply));
+    });
+}
+
+/// Serves the datagrams of one socket.
+pub(crate) async fn serve_datagrams(shard: Rc<Shard>, socket: std::net::UdpSocket) {
+    let local = socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified());
+    let socket = match UdpSocket::from_std(socket) {
+        Ok(socket) => Rc::new(socket),
+        Err(error) => return tracing::error!(%error, "cannot serve a UDP socket"),
+    };
+    let number = shard.inner.borrow_mut().ports.add_socket(Rc::clone(&socket));
+    let mut batch = ReceiveBatch::new();
+    loop {
+        if let Err(error) = socket.readable().await {
+            return tracing::error!(%error, "a UDP socket has failed");
+        }
+        let mut count = 0;
+        // A batch that is not full has emptied the socket: tokio is told, which saves a call that would only say so.
+        let _ = socket.try_io(Interest::READABLE, || {
+            count = batch.receive(socket.as_fd())?;
+            if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        let now = shard.now();
+        let mut inner = shard.inner.borrow_mut();
+        let Inner { switch, ports, .. } = &mut *inner;
+        for i in 0..count {
+            let Some((bytes, peer, to)) = batch.datagram(i) else { continue };
+            let message = &mut bytes[HEADROOM..];
+            let client = Client::Datagram { peer, socket: number, local: if local.is_some() { None } else { to } };
+            let canonical = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+            let admitted = shard.desk.admits(canonical);
+            if let Verdict::Mount(call) = switch.call(now, &client, admitted, message, ports) {
+                match shard.desk.mount(canonical, message, &call) {
+                    MountReply::Now(reply) => ports.reply(&client, &as_record(&reply)),
+                    MountReply::Later(later) => answer_later(&shard, client, later),
+                }
+            }
+        }
+        drop(inner);
+        if count == BATCH {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Bytes of a TCP connection on their way in: read into a buffer that all connections of a shard share, cut into
+//! records there, and only a record's beginning without its end is kept with the connection.
+
+use clockwork_wire::record::{Progress, RecordError, RecordLimits, RecordReader};
+use std::io::{self, Read};
+use std::ops::Range;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// From this size on a record's beginning is completed where it lies, instead of being moved to the shared buffer and
+/// back with every read.
+const OWN_BYTES_MIN: usize = 16 << 10;
+
+/// What a reader of records says about going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Continue,
+    /// No more records now; those that are there already wait.
+    Stop,
+}
+
+/// How a read ended.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// All that was there has been taken.
+    Drained,
+    /// There may be more.
+    More,
+    /// The reader said stop; records are left.
+    Stopped,
+    /// The other end has closed its side.
+    Closed,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InboundError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// The inbound side of one connection.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    reader: RecordReader,
+    tail: Vec<u8>,
+    filled: usize,
+    /// Bytes of the record begun that are needed to go on.
+    wanted: usize,
+    /// Whole records may be in the tail.
+    stopped: bool,
+}
+
+impl Inbound {
+    pub(crate) fn new(limits: RecordLimits) -> Self {
+        Self { reader: RecordReader::new(limits), tail: Vec::new(), filled: 0, wanted: 0, stopped: false }
+    }
+
+    /// Reads once from `stream`, without waiting, and hands every complete record (mark and message) to `each` as the
+    /// bytes around it and its place in them; then, once, all bytes and the end of the last record to `after`.
+    pub(crate) fn read(
+        &mut self,
+        stream: &TcpStream,
+        shared: &mut [u8],
+        mut each: impl FnMut(&mut [u8], Range<usize>) -> Flow,
+        after: impl FnOnce(&[u8]),
+    ) -> Result<Received, InboundError> {
+        let own = self.filled > OWN_BYTES_MIN;
+        if own && self.tail.len() < self.wanted + OWN_BYTES_MIN {
+            self.tail.resize((self.wanted + OWN_BYTES_MIN).min(shared.len()), 0);
+        }
+        let Self { reader, tail, filled, wanted, stopped } = self;
+        let buffer = if own {
+            &mut tail[..]
+        } else {
+            shared[..*filled].copy_from_slice(&tail[..*filled]);
+            shared
+        };
+        let mut total = *filled;
+        let mut drained = false;
+        if !std::mem::take(stopped) {
+            match receive(stream, &mut buffer[total..], &mut drained) {
+                Ok(0) => return Ok(Received::Closed),
+                Ok(count) => total += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut start = 0;
+        let outcome = loop {
+            match reader.next(&mut buffer[start..total])? {
+                Progress::Record { end, consumed } => {
+                    let flow = each(buffer, start..start + end);
+                    start += consumed;
+                    if flow == Flow::Stop {
+                        *stopped = true;
+                        break Received::Stopped;
+                    }
+                }
+                Progress::Partial { wanted: bytes } => {
+                    *wanted = bytes;
+                    break if drained { Received::Drained } else { Received::More };
+                }
+            }
+        };
+        after(&buffer[..start]);
+        let rest = total - start;
+        if own {
+            tail.copy_within(start..total, 0);
+        } else {
+            if tail.len() < rest {
+                tail.resize(rest, 0);
+            }
+            tail[..rest].copy_from_slice(&shared[start..total]);
+        }
+        *filled = rest;
+        if rest == 0 && tail.len() > OWN_BYTES_MIN {
+            // A long record has passed: its room goes back.
+            *tail = Vec::new();
+        }
+        Ok(outcome)
+    }
+}
+
+/// One `recv`. When it brings less than there was room for, the socket is empty, and tokio is told so: that saves the
+/// call that would only say so. (Its own `poll_read` reasons the same way; a close stays visible, since tokio never
+/// clears that.)
+fn receive(stream: &TcpStream, buffer: &mut [u8], drained: &mut bool) -> io::Result<usize> {
+    let mut count = None;
+    let result = stream.try_io(Interest::READABLE, || {
+        let socket = socket2::SockRef::from(stream);
+        let received = (&*socket).read(buffer)?;
+        count = Some(received);
+        if received > 0 && received < buffer.len() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(())
+    });
+    match (count, result) {
+        (Some(count), result) => {
+            *drained = result.is_err();
+            Ok(count)
+        }
+        (None, Err(error)) => Err(error),
+        (None, Ok(())) => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}

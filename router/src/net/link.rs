@@ -1,0 +1,305 @@
+//! Links: the connections to the stores, kept up.
+
+use super::inbound::{Flow, Inbound, InboundError, Received};
+use super::mmsg::{self, BATCH, HEADROOM, Outgoing, ReceiveBatch};
+use super::ports::Batch;
+use super::shard::{Inner, Shard};
+use clockwork_placement::StoreId;
+use clockwork_switch::send_log::SendLog;
+use clockwork_switch::{LinkId, Transport};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::Notify;
+
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+const BACKOFF_LAST: Duration = Duration::from_secs(2);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Buffers towards the stores: a reply of 1 MiB must not stop the others behind it.
+const SOCKET_BUFFER_BYTES: u32 = 4 << 20;
+
+/// A connection to a store that is to be kept up.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// The store.
+    pub store: StoreId,
+    /// Its name, for messages.
+    pub name: String,
+    /// Where it serves NFS.
+    pub address: SocketAddr,
+    /// How it is spoken to.
+    pub transport: Transport,
+    /// Reconnect from the same local port: the store's duplicate cache knows the router by it.
+    pub keep_port: bool,
+    /// Use a local port below 1024, which stores that export with `secure` want.
+    pub reserved_port: bool,
+}
+
+enum LinkSocket {
+    Stream(Rc<TcpStream>),
+    Datagram(Rc<UdpSocket>),
+}
+
+/// The way out to a store.
+#[derive(Default)]
+pub(crate) struct LinkPort {
+    socket: Option<LinkSocket>,
+    blocked: bool,
+    writable: Rc<Notify>,
+}
+
+impl LinkPort {
+    pub(crate) fn unblock(&mut self) {
+        self.blocked = false;
+    }
+
+    /// Writes what the log has, without waiting. An error shows at the reading side, which ends the link.
+    pub(crate) fn flush(&mut self, log: &mut SendLog) {
+        if self.blocked {
+            return;
+        }
+        let done = match &self.socket {
+            Some(LinkSocket::Stream(stream)) => flush_stream(stream, log),
+            Some(LinkSocket::Datagram(socket)) => flush_datagrams(socket, log),
+            None => return,
+        };
+        if !done {
+            self.blocked = true;
+            self.writable.notify_one();
+        }
+    }
+}
+
+/// True when all is written or never will be.
+fn flush_stream(stream: &TcpStream, log: &mut SendLog) -> bool {
+    while log.has_unsent() {
+        let result = {
+            let mut slices = Vec::with_capacity(8);
+            log.unsent(&mut slices);
+            stream.try_write_vectored(&slices)
+        };
+        match result {
+            Ok(count) => log.sent(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+fn flush_datagrams(socket: &UdpSocket, log: &mut SendLog) -> bool {
+    while let Some(bytes) = log.next_datagram() {
+        match mmsg::send(socket.as_fd(), &[Outgoing { bytes, to: None, from: None }]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            // A refusal (the store's port is closed) belongs to an earlier datagram; the switch sends again in time.
+            _ => log.datagram_sent(),
+        }
+    }
+    true
+}
+
+/// Keeps one link up for ever.
+pub(crate) async fn run_link(shard: Rc<Shard>, link: LinkId, spec: LinkSpec) {
+    let mut backoff = BACKOFF_FIRST;
+    let mut port = None;
+    loop {
+        let attempt = match spec.transport {
+            Transport::Stream => connect_stream(&spec, port).await.map(|s| LinkSocket::Stream(Rc::new(s))),
+            Transport::Datagram => connect_datagram(&spec, port).map(|s| LinkSocket::Datagram(Rc::new(s))),
+        };
+        match attempt {
+            Ok(socket) => {
+                backoff = BACKOFF_FIRST;
+                if spec.keep_port {
+                    port = socket.local_port().or(port);
+                }
+                let error = socket.run(&shard, link).await;
+                tracing::warn!(store = %spec.name, address = %spec.address, %error, "lost the connection to a store");
+                shard.inner.borrow_mut().counters.links_lost += 1;
+            }
+            Err(error) => {
+                shard.inner.borrow_mut().counters.link_failures += 1;
+                tracing::debug!(store = %spec.name, address = %spec.address, %error, "cannot connect to a store");
+            }
+        }
+        tokio::time::sleep(backoff).await;
+        backoff = (backoff * 2).min(BACKOFF_LAST);
+    }
+}
+
+impl LinkSocket {
+    fn local_port(&self) -> Option<u16> {
+        let address = match self {
+            Self::Stream(stream) => stream.local_addr(),
+            Self::Datagram(socket) => socket.local_addr(),
+        };
+        address.ok().map(|address| address.port())
+    }
+
+    /// Reads until the link is lost; says why.
+    async fn run(self, shard: &Rc<Shard>, link: LinkId) -> InboundError {
+        let (writer, reader) = match self {
+            Self::Stream(stream) => (Self::Stream(Rc::clone(&stream)), Self::Stream(stream)),
+            Self::Datagram(socket) => (Self::Datagram(Rc::clone(&socket)), Self::Datagram(socket)),
+        };
+        let blocked = {
+            let now = shard.now();
+            let mut inner = shard.inner.borrow_mut();
+            let Inner { switch, ports, links, .. } = &mut *inner;
+            let port = &mut links[usize::from(link.0)];
+            port.socket = Some(writer);
+            port.blocked = false;
+            switch.link_up(now, link, ports);
+            Rc::clone(&port.writable)
+        };
+        let error = match &reader {
+            Self::Stream(stream) => tokio::select! {
+                error = read_stream(shard, link, stream) => error,
+                error = write_blocked(shard, link, &blocked, || stream.writable()) => error,
+            },
+            Self::Datagram(socket) => tokio::select! {
+                error = read_datagrams(shard, link, socket) => error,
+                error = write_blocked(shard, link, &blocked, || socket.writable()) => error,
+            },
+        };
+        let now = shard.now();
+        let mut inner = shard.inner.borrow_mut();
+        let Inner { switch, ports, links, .. } = &mut *inner;
+        links[usize::from(link.0)].socket = None;
+        switch.link_down(now, link, ports);
+        error
+    }
+}
+
+async fn write_blocked<F: Future<Output = io::Result<()>>>(
+    shard: &Rc<Shard>,
+    link: LinkId,
+    blocked: &Notify,
+    writable: impl Fn() -> F,
+) -> InboundError {
+    loop {
+        blocked.notified().await;
+        if let Err(error) = writable().await {
+            return error.into();
+        }
+        shard.unblock_link(link);
+    }
+}
+
+async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> InboundError {
+    let mut inbound = Inbound::new(shard.records);
+    loop {
+        let received = {
+            let now = shard.now();
+            let mut inner = shard.inner.borrow_mut();
+            let Inner { switch, ports, buffer, .. } = &mut *inner;
+            let batch = std::cell::RefCell::new(Batch::new(ports));
+            let each = |buffer: &mut [u8], record: std::ops::Range<usize>| {
+                let mut batch = batch.borrow_mut();
+                batch.in_buffer(buffer);
+                switch.reply(now, link, &mut buffer[record], &mut *batch);
+                Flow::Continue
+            };
+            inbound.read(stream, buffer, each, |buffer| {
+                let batch = batch.replace(Batch::empty());
+                batch.finish(buffer);
+            })
+        };
+        match received {
+            Ok(Received::Closed) => return io::Error::from(io::ErrorKind::ConnectionReset).into(),
+            Ok(Received::Drained) => {
+                if let Err(error) = stream.readable().await {
+                    return error.into();
+                }
+            }
+            Ok(Received::More | Received::Stopped) => tokio::task::yield_now().await,
+            Err(error) => return error,
+        }
+    }
+}
+
+async fn read_datagrams(shard: &Rc<Shard>, link: LinkId, socket: &UdpSocket) -> InboundError {
+    let mut batch = ReceiveBatch::new();
+    loop {
+        if let Err(error) = socket.readable().await {
+            return error.into();
+        }
+        let mut count = 0;
+        let received = socket.try_io(Interest::READABLE, || {
+            count = batch.receive(socket.as_fd())?;
+            if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if let Err(error) = received
+            && error.kind() != io::ErrorKind::WouldBlock
+        {
+            return error.into();
+        }
+        let now = shard.now();
+        let mut inner = shard.inner.borrow_mut();
+        let Inner { switch, ports, .. } = &mut *inner;
+        for i in 0..count {
+            let Some(bytes) = batch.connected_datagram(i) else { continue };
+            let mark = clockwork_wire::record::mark(bytes.len() - HEADROOM);
+            bytes[..HEADROOM].copy_from_slice(&mark);
+            switch.reply(now, link, bytes, ports);
+        }
+    }
+}
+
+/// Local ports below 1024 are tried from here down, as kernels' clients do.
+const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
+
+fn any(address: SocketAddr) -> IpAddr {
+    if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// Binds the local end: to the port it had before, else to a reserved one where wanted and allowed, else to any.
+fn bind_local(spec: &LinkSpec, port: Option<u16>, bind: impl Fn(SocketAddr) -> io::Result<()>) -> io::Result<()> {
+    let any = any(spec.address);
+    if let Some(port) = port
+        && bind(SocketAddr::new(any, port)).is_ok()
+    {
+        return Ok(());
+    }
+    if spec.reserved_port {
+        for port in RESERVED_PORTS.rev() {
+            match bind(SocketAddr::new(any, port)) {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(_) => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn connect_stream(spec: &LinkSpec, port: Option<u16>) -> io::Result<TcpStream> {
+    let socket = if spec.address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    // The kernel clips these to its own limits.
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    bind_local(spec, port, |address| socket.bind(address))?;
+    let stream = match tokio::time::timeout(CONNECT_MAX, socket.connect(spec.address)).await {
+        Ok(connected) => connected?,
+        Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+    };
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(&stream).set_keepalive(true)?;
+    Ok(stream)
+}
+
+fn connect_datagram(spec: &LinkSpec, port: Option<u16>) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(spec.address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES as usize)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES as usize)?;
+    bind_local(spec, port, |address| socket.bind(&address.into()))?;
+    socket.connect(&spec.address.into())?;
+    UdpSocket::from_std(socket.into())
+}

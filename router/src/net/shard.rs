@@ -1,0 +1,289 @@
+//! One shard: a thread, its runtime, its switch and its ports.
+
+use super::front::{serve_datagrams, serve_streams};
+use super::link::{LinkPort, LinkSpec, run_link};
+use super::listen::Listeners;
+use super::ports::{PortCounters, Ports};
+use super::{Command, Desk};
+use crate::heat::{Recorder, ShardPeriod};
+use clockwork_placement::StoreId;
+use clockwork_switch::duplicates::ConnectionId;
+use clockwork_switch::time::Time;
+use clockwork_switch::{Counters, LinkId, Shared, Switch, SwitchLimits};
+use clockwork_wire::record::RecordLimits;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::LocalSet;
+
+/// How often a shard looks for what is due: datagrams to send again, pins to commit.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Everything a shard needs.
+pub struct ShardSpec {
+    /// State shared by the shards.
+    pub shared: Arc<Shared>,
+    /// Who may come in, and what is exported.
+    pub desk: Arc<dyn Desk>,
+    /// This shard's sockets.
+    pub listeners: Listeners,
+    /// Connections to stores.
+    pub links: Vec<LinkSpec>,
+    /// Limits of the switch.
+    pub limits: SwitchLimits,
+    /// Limits of records.
+    pub records: RecordLimits,
+    /// Most calls in flight of one client connection; beyond it the connection is not read.
+    pub client_calls_max: u32,
+    /// Most client connections of the whole router.
+    pub connections_max: usize,
+    /// Client connections now, of the whole router.
+    pub connections: Arc<AtomicUsize>,
+    /// For connection numbers that are unique in the whole router.
+    pub connection_ids: Arc<AtomicU64>,
+    /// Origin of the router's time.
+    pub origin: Instant,
+    /// First XID towards the stores.
+    pub first_xid: u32,
+    /// Whoever counts.
+    pub recorder: Recorder,
+}
+
+/// What a shard's sockets have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetCounters {
+    /// Client connections accepted.
+    pub accepted: u64,
+    /// Client connections turned away because `connections_max` was reached.
+    pub turned_away: u64,
+    /// Client connections closed because their bytes were no records.
+    pub framing_errors: u64,
+    /// Links to stores that were lost.
+    pub links_lost: u64,
+    /// Link attempts that failed.
+    pub link_failures: u64,
+}
+
+/// A shard's state, for whoever looks.
+#[derive(Clone, Debug, Default)]
+pub struct ShardStatus {
+    /// The switch's counters.
+    pub counters: Counters,
+    /// The ports' counters.
+    pub ports: PortCounters,
+    /// The sockets' counters.
+    pub net: NetCounters,
+    /// Calls that wait, and how many can.
+    pub pending_calls: (usize, usize),
+    /// By store: calls given to it, calls held for it.
+    pub store_calls: Vec<(u32, usize)>,
+    /// Client connections of this shard.
+    pub connections: usize,
+}
+
+/// The shard's own side of things, shared by its tasks; single-threaded.
+pub(crate) struct Shard {
+    pub(crate) number: u16,
+    pub(crate) inner: RefCell<Inner>,
+    pub(crate) desk: Arc<dyn Desk>,
+    pub(crate) records: RecordLimits,
+    pub(crate) client_calls_max: u32,
+    pub(crate) connections_max: usize,
+    pub(crate) connections: Arc<AtomicUsize>,
+    connection_ids: Arc<AtomicU64>,
+    origin: Instant,
+    flush: Rc<Notify>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) switch: Switch<Recorder>,
+    pub(crate) ports: Ports,
+    pub(crate) links: Vec<LinkPort>,
+    /// Read buffer of all connections; in use only within one poll.
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) counters: NetCounters,
+}
+
+impl Shard {
+    /// Now, in the router's time.
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.connection_ids.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Writes what has been queued, after every round of events.
+    async fn run_flusher(self: Rc<Self>) {
+        loop {
+            self.flush.notified().await;
+            // Lets the tasks that are ready run, and the driver look once more: their bytes go out with these.
+            tokio::task::yield_now().await;
+            let mut inner = self.inner.borrow_mut();
+            let Inner { switch, ports, links, .. } = &mut *inner;
+            for link in ports.flush() {
+                if let Some(port) = links.get_mut(usize::from(link.0)) {
+                    port.flush(switch.log(link));
+                }
+            }
+        }
+    }
+
+    async fn run_ticker(self: Rc<Self>) {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let now = self.now();
+            let mut inner = self.inner.borrow_mut();
+            let Inner { switch, ports, .. } = &mut *inner;
+            switch.tick(now, ports);
+        }
+    }
+
+    /// The link takes bytes again.
+    pub(crate) fn unblock_link(&self, link: LinkId) {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { switch, links, .. } = &mut *inner;
+        if let Some(port) = links.get_mut(usize::from(link.0)) {
+            port.unblock();
+            port.flush(switch.log(link));
+        }
+    }
+
+    fn command(&self, command: Command) -> bool {
+        let now = self.now();
+        let mut inner = self.inner.borrow_mut();
+        let Inner { switch, ports, counters, .. } = &mut *inner;
+        match command {
+            Command::Mail(mail) => ports.deliver(&mail),
+            Command::StoreLost(store) => switch.store_lost(now, store, ports),
+            // Whoever asked and is gone by now does not need the answer.
+            Command::ClosePeriod(reply) => drop(reply.send(switch.meter().close())),
+            Command::Status(reply) => {
+                let stores = switch.shared().stores.len();
+                let store = |i| StoreId(u16::try_from(i).unwrap_or(u16::MAX));
+                let status = ShardStatus {
+                    counters: *switch.counters(),
+                    ports: ports.counters,
+                    net: *counters,
+                    pending_calls: switch.pending_calls(),
+                    store_calls: (0..stores).map(|i| switch.store_calls(store(i))).collect(),
+                    connections: ports.streams.len(),
+                };
+                drop(reply.send(status));
+            }
+            Command::Stop => return false,
+        }
+        true
+    }
+}
+
+/// A running shard.
+pub struct ShardHandle {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: JoinHandle<()>,
+}
+
+impl ShardHandle {
+    /// Closes the shard's period. `None` when the shard has ended.
+    pub async fn close_period(&self) -> Option<ShardPeriod> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::ClosePeriod(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// The shard's state. `None` when the shard has ended.
+    pub async fn status(&self) -> Option<ShardStatus> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::Status(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// Tells the shard that the routing table sends a store's calls elsewhere.
+    pub fn store_lost(&self, store: StoreId) {
+        // A shard that has ended has no calls left.
+        let _ = self.commands.send(Command::StoreLost(store));
+    }
+
+    /// Ends the shard and waits for its thread.
+    pub fn stop(self) {
+        let _ = self.commands.send(Command::Stop);
+        if self.thread.join().is_err() {
+            tracing::error!("a shard's thread panicked");
+        }
+    }
+}
+
+/// Starts the shards, each on a thread of its own.
+///
+/// # Errors
+/// When a thread or its runtime cannot be made.
+pub fn spawn(specs: Vec<ShardSpec>) -> std::io::Result<Vec<ShardHandle>> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = specs.iter().map(|_| mpsc::unbounded_channel()).unzip();
+    let mut handles = Vec::new();
+    for (number, (spec, receiver)) in specs.into_iter().zip(receivers).enumerate() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mailboxes = senders.clone();
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        let thread = std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
+            LocalSet::new().block_on(&runtime, run(number, spec, receiver, mailboxes));
+        })?;
+        handles.push(ShardHandle { commands: senders[usize::from(number)].clone(), thread });
+    }
+    Ok(handles)
+}
+
+async fn run(
+    number: u16,
+    spec: ShardSpec,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    mailboxes: Vec<mpsc::UnboundedSender<Command>>,
+) {
+    let flush = Rc::new(Notify::new());
+    let mut switch = Switch::new(number, spec.shared, spec.limits, spec.first_xid, spec.recorder);
+    let links: Vec<(LinkId, LinkSpec)> =
+        spec.links.into_iter().map(|link| (switch.add_link(link.store), link)).collect();
+    // Room for the longest record, its fragments' marks, and a good read behind it.
+    let buffer_bytes =
+        spec.records.record_bytes_max as usize + 4 * spec.records.fragments_max as usize + (256 << 10);
+    let shard = Rc::new(Shard {
+        number,
+        inner: RefCell::new(Inner {
+            switch,
+            ports: Ports::new(number, Rc::clone(&flush), mailboxes.into()),
+            links: links.iter().map(|_| LinkPort::default()).collect(),
+            buffer: vec![0; buffer_bytes],
+            counters: NetCounters::default(),
+        }),
+        desk: spec.desk,
+        records: spec.records,
+        client_calls_max: spec.client_calls_max,
+        connections_max: spec.connections_max,
+        connections: spec.connections,
+        connection_ids: spec.connection_ids,
+        origin: spec.origin,
+        flush,
+    });
+    tokio::task::spawn_local(Rc::clone(&shard).run_flusher());
+    tokio::task::spawn_local(Rc::clone(&shard).run_ticker());
+    for (link, spec) in links {
+        tokio::task::spawn_local(run_link(Rc::clone(&shard), link, spec));
+    }
+    for listener in spec.listeners.streams {
+        tokio::task::spawn_local(serve_streams(Rc::clone(&shard), listener));
+    }
+    for socket in spec.listeners.datagrams {
+        tokio::task::spawn_local(serve_datagrams(Rc::clone(&shard), socket));
+    }
+    while let Some(command) = commands.recv().await {
+        if !shard.command(command) {
+            return;
+        }
+    }
+}
