@@ -1,1 +1,4 @@
 //! The plex: data plane, heat, history, embedded stores, reports. The binary is `clockwork`.
+
+pub mod heat;
+pub mod history;

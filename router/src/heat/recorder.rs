@@ -1,0 +1,127 @@
+//! The recorder: one a shard, told of every call and every reply.
+
+use super::counts::{Class, StoreCounts};
+use super::files::{FileToken, Files};
+use super::names::Learner;
+use super::period::ShardPeriod;
+use super::store_id::StoreId;
+
+/// What a recorder may keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeatLimits {
+    /// Files with counters of their own, per shard (about 150 bytes each). Calls on further files are counted
+    /// together, as the other files.
+    pub files_max: usize,
+    /// Names learnt in a period, per shard (at most 160 bytes each on average). Further ones are dropped and
+    /// counted; they are learnt in a later period if they are used then.
+    pub names_max: usize,
+    /// Periods in a row that a file may be idle before its entry is given back.
+    pub idle_periods_max: u16,
+}
+
+impl Default for HeatLimits {
+    fn default() -> Self {
+        Self { files_max: 1_000_000, names_max: 200_000, idle_periods_max: 24 }
+    }
+}
+
+#[derive(Default)]
+struct Store {
+    counts: StoreCounts,
+    outstanding: u64,
+}
+
+/// Counts what one shard of the data plane routes. It is owned by the shard; nothing in it is shared.
+pub struct Recorder {
+    files: Files,
+    stores: Vec<Store>,
+    learner: Learner,
+    limits: HeatLimits,
+}
+
+impl Recorder {
+    /// A recorder for so many stores. A store that is added later makes room for itself.
+    pub fn new(limits: HeatLimits, stores: usize) -> Self {
+        let mut recorder = Self {
+            files: Files::new(limits.files_max),
+            stores: Vec::new(),
+            learner: Learner::new(limits.names_max),
+            limits,
+        };
+        recorder.stores.resize_with(stores, Store::default);
+        recorder
+    }
+
+    /// Counts a call that goes to a store. `hash` is the one that routed it: equal handles have equal hashes.
+    ///
+    /// Every call is followed by exactly one [`reply`](Self::reply) with the token returned and the same store,
+    /// also if it was given up or went to another store (then as a failed one); otherwise the number of calls
+    /// outstanding would be wrong for good. Retransmissions that are not sent to a store are not counted.
+    #[inline]
+    pub fn call(&mut self, store: StoreId, class: Class, handle: &[u8], hash: u64) -> FileToken {
+        let entry = self.store(store);
+        entry.counts.requests.count(class);
+        entry.outstanding += 1;
+        entry.counts.outstanding_max = entry.counts.outstanding_max.max(entry.outstanding);
+        self.files.call(store, class, handle, hash)
+    }
+
+    /// Counts the end of a call: an answer after `response_us` microseconds with so many bytes of file data, or
+    /// a failure (no usable answer), whose time is not counted.
+    #[inline]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one flat call on the hot path, each argument a measured value"
+    )]
+    pub fn reply(
+        &mut self,
+        token: FileToken,
+        store: StoreId,
+        class: Class,
+        response_us: u64,
+        failed: bool,
+        bytes_read: u32,
+        bytes_written: u32,
+    ) {
+        let entry = self.store(store);
+        entry.outstanding = entry.outstanding.saturating_sub(1);
+        if failed {
+            entry.counts.failed += 1;
+            return;
+        }
+        entry.counts.count_answer(class, response_us);
+        entry.counts.bytes_read += u64::from(bytes_read);
+        entry.counts.bytes_written += u64::from(bytes_written);
+        self.files.reply(token, bytes_read, bytes_written);
+    }
+
+    /// Takes note that `handle` is called `name` in `directory`, as a reply has shown (LOOKUP, CREATE, MKDIR,
+    /// READDIRPLUS and the like). Names that are none (`.`, `..`, empty, too long) are ignored.
+    #[inline]
+    pub fn name(&mut self, directory: &[u8], name: &[u8], handle: &[u8]) {
+        self.learner.learn(directory, name, handle);
+    }
+
+    /// Ends the period: hands the counters over, sets them to zero, and lets files go that were idle for too
+    /// long. Tokens of calls in flight stay safe; such a call is counted in the period in which it came, its
+    /// reply in the one in which it was answered.
+    pub fn close(&mut self) -> ShardPeriod {
+        let files_known = self.files.len();
+        let (files, other) = self.files.close(self.limits.idle_periods_max);
+        let stores = self.stores.iter_mut().map(|store| {
+            let counts = std::mem::take(&mut store.counts);
+            store.counts.outstanding_max = store.outstanding;
+            counts
+        });
+        ShardPeriod { stores: stores.collect(), files, other, files_known, learnt: self.learner.close() }
+    }
+
+    #[inline]
+    fn store(&mut self, store: StoreId) -> &mut Store {
+        let index = usize::from(store.0);
+        if index >= self.stores.len() {
+            self.stores.resize_with(index + 1, Store::default);
+        }
+        &mut self.stores[index]
+    }
+}
