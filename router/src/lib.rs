@@ -2,3 +2,4 @@
 
 pub mod heat;
 pub mod history;
+pub mod net;

@@ -1,13 +1,18 @@
 //! Clients: their connections and datagrams on the way in.
 
-use super::inbound::{Flow, Inbound, InboundError, Received};
-use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
-use super::shard::{Inner, Shard};
 use super::MountReply;
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
+use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
+use super::ports::Ports;
+use super::shard::{Inner, Shard};
+use crate::heat::Recorder;
 use clockwork_switch::duplicates::ConnectionId;
-use clockwork_switch::{Client, Outlet, Verdict};
+use clockwork_switch::time::Time;
+use clockwork_switch::{Client, Outlet, Switch, Verdict};
+use clockwork_wire::rpc;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -57,7 +62,13 @@ fn accept(shard: &Rc<Shard>, stream: TcpStream, peer: SocketAddr) {
     drop(inner);
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let client = StreamClient { shard: Rc::clone(shard), stream, slot, connection, peer, room };
-    let writer = tokio::task::spawn_local(write_blocked(Rc::clone(shard), client.stream.clone(), slot, connection, writable));
+    let writer = tokio::task::spawn_local(write_blocked(
+        Rc::clone(shard),
+        client.stream.clone(),
+        slot,
+        connection,
+        writable,
+    ));
     tokio::task::spawn_local(async move {
         client.run().await;
         writer.abort();
@@ -132,7 +143,9 @@ impl StreamClient {
         match inner.ports.streams.get(self.slot) {
             Some(port) if port.broken => Err(io::ErrorKind::BrokenPipe.into()),
             // A client that does not read its replies is not read either.
-            Some(port) => Ok(port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX),
+            Some(port) => {
+                Ok(port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX)
+            }
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -146,32 +159,7 @@ impl StreamClient {
             slot: u32::try_from(self.slot).unwrap_or(u32::MAX),
             address: self.peer.ip(),
         };
-        let slot = self.slot;
-        let each = |buffer: &mut [u8], record: std::ops::Range<usize>| {
-            let message = &mut buffer[record.start + HEADROOM..record.end];
-            ports.expect_reply(slot);
-            match switch.call(now, &client, admitted, message, ports) {
-                Verdict::Forwarded | Verdict::Answered => {}
-                Verdict::Absorbed | Verdict::Dropped => ports.no_reply(slot),
-                Verdict::Mount(call) => self.mount(ports, client, message, &call),
-            }
-            let full = ports.streams.get(slot).is_none_or(|port| port.in_flight >= self.shard.client_calls_max);
-            if full { Flow::Stop } else { Flow::Continue }
-        };
-        inbound.read(&self.stream, buffer, each, |_| {})
-    }
-
-    fn mount(
-        &self,
-        ports: &mut super::ports::Ports,
-        client: Client,
-        message: &[u8],
-        call: &clockwork_wire::rpc::Call,
-    ) {
-        match self.shard.desk.mount(self.peer, message, call) {
-            MountReply::Now(reply) => ports.reply(&client, &as_record(&reply)),
-            MountReply::Later(later) => answer_later(&self.shard, client, later),
-        }
+        inbound.read(&self.stream, buffer, &mut Calls { of: self, now, client, admitted, switch, ports })
     }
 
     /// The client will send no more, but waits for replies.
@@ -193,6 +181,34 @@ impl StreamClient {
     }
 }
 
+/// Gives a client's records to the switch.
+struct Calls<'a> {
+    of: &'a StreamClient,
+    now: Time,
+    client: Client,
+    admitted: bool,
+    switch: &'a mut Switch<Recorder>,
+    ports: &'a mut Ports,
+}
+
+impl RecordSink for Calls<'_> {
+    fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow {
+        let message = &mut buffer[record.start + HEADROOM..record.end];
+        let slot = self.of.slot;
+        self.ports.expect_reply(slot);
+        match self.switch.call(self.now, &self.client, self.admitted, message, self.ports) {
+            Verdict::Forwarded | Verdict::Answered => {}
+            Verdict::Absorbed | Verdict::Dropped => self.ports.no_reply(slot),
+            Verdict::Mount(call) => {
+                answer_mount(&self.of.shard, self.ports, self.client, self.of.peer, message, &call)
+            }
+        }
+        let most = self.of.shard.client_calls_max;
+        let full = self.ports.streams.get(slot).is_none_or(|port| port.in_flight >= most);
+        if full { Flow::Stop } else { Flow::Continue }
+    }
+}
+
 /// Bytes of replies that may wait for a client before no more calls are read from it.
 const CLIENT_QUEUE_BYTES_MAX: usize = 4 << 20;
 
@@ -209,6 +225,20 @@ fn as_record(message: &[u8]) -> Vec<u8> {
     let mut record = clockwork_wire::record::mark(message.len()).to_vec();
     record.extend_from_slice(message);
     record
+}
+
+fn answer_mount(
+    shard: &Rc<Shard>,
+    ports: &mut Ports,
+    client: Client,
+    peer: SocketAddr,
+    message: &[u8],
+    call: &rpc::Call,
+) {
+    match shard.desk.mount(peer, message, call) {
+        MountReply::Now(reply) => ports.reply(&client, &as_record(&reply)),
+        MountReply::Later(later) => answer_later(shard, client, later),
+    }
 }
 
 fn answer_later(shard: &Rc<Shard>, client: Client, later: std::pin::Pin<Box<dyn Future<Output = Vec<u8>>>>) {
@@ -238,25 +268,27 @@ pub(crate) async fn serve_datagrams(shard: Rc<Shard>, socket: std::net::UdpSocke
             count = batch.receive(socket.as_fd())?;
             if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
-        let now = shard.now();
-        let mut inner = shard.inner.borrow_mut();
-        let Inner { switch, ports, .. } = &mut *inner;
-        for i in 0..count {
-            let Some((bytes, peer, to)) = batch.datagram(i) else { continue };
-            let message = &mut bytes[HEADROOM..];
-            let client = Client::Datagram { peer, socket: number, local: if local.is_some() { None } else { to } };
-            let canonical = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-            let admitted = shard.desk.admits(canonical);
-            if let Verdict::Mount(call) = switch.call(now, &client, admitted, message, ports) {
-                match shard.desk.mount(canonical, message, &call) {
-                    MountReply::Now(reply) => ports.reply(&client, &as_record(&reply)),
-                    MountReply::Later(later) => answer_later(&shard, client, later),
-                }
-            }
-        }
-        drop(inner);
+        route_batch(&shard, &mut batch, count, number, local.is_none());
         if count == BATCH {
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Gives a batch's datagrams to the switch. `packet_info`: the socket serves several addresses, and a reply must come
+/// from the one that its call was sent to.
+fn route_batch(shard: &Rc<Shard>, batch: &mut ReceiveBatch, count: usize, socket: u16, packet_info: bool) {
+    let now = shard.now();
+    let mut inner = shard.inner.borrow_mut();
+    let Inner { switch, ports, .. } = &mut *inner;
+    for i in 0..count {
+        let Some((bytes, peer, to)) = batch.datagram(i) else { continue };
+        let message = &mut bytes[HEADROOM..];
+        let client = Client::Datagram { peer, socket, local: to.filter(|_| packet_info) };
+        let canonical = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let admitted = shard.desk.admits(canonical);
+        if let Verdict::Mount(call) = switch.call(now, &client, admitted, message, ports) {
+            answer_mount(shard, ports, client, canonical, message, &call);
         }
     }
 }

@@ -32,6 +32,14 @@ pub(crate) enum Received {
     Closed,
 }
 
+/// Takes the records that a read has brought.
+pub(crate) trait RecordSink {
+    /// A complete record, mark and message: its place in the bytes read.
+    fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow;
+    /// No more records in these bytes, which are about to be reused.
+    fn end(&mut self, _buffer: &[u8]) {}
+}
+
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InboundError {
@@ -58,14 +66,12 @@ impl Inbound {
         Self { reader: RecordReader::new(limits), tail: Vec::new(), filled: 0, wanted: 0, stopped: false }
     }
 
-    /// Reads once from `stream`, without waiting, and hands every complete record (mark and message) to `each` as the
-    /// bytes around it and its place in them; then, once, all bytes and the end of the last record to `after`.
+    /// Reads once from `stream`, without waiting, and hands what has come to `sink`.
     pub(crate) fn read(
         &mut self,
         stream: &TcpStream,
         shared: &mut [u8],
-        mut each: impl FnMut(&mut [u8], Range<usize>) -> Flow,
-        after: impl FnOnce(&[u8]),
+        sink: &mut impl RecordSink,
     ) -> Result<Received, InboundError> {
         let own = self.filled > OWN_BYTES_MIN;
         if own && self.tail.len() < self.wanted + OWN_BYTES_MIN {
@@ -76,7 +82,7 @@ impl Inbound {
             &mut tail[..]
         } else {
             shared[..*filled].copy_from_slice(&tail[..*filled]);
-            shared
+            &mut *shared
         };
         let mut total = *filled;
         let mut drained = false;
@@ -92,7 +98,7 @@ impl Inbound {
         let outcome = loop {
             match reader.next(&mut buffer[start..total])? {
                 Progress::Record { end, consumed } => {
-                    let flow = each(buffer, start..start + end);
+                    let flow = sink.record(buffer, start..start + end);
                     start += consumed;
                     if flow == Flow::Stop {
                         *stopped = true;
@@ -105,7 +111,7 @@ impl Inbound {
                 }
             }
         };
-        after(&buffer[..start]);
+        sink.end(buffer);
         let rest = total - start;
         if own {
             tail.copy_within(start..total, 0);

@@ -1,15 +1,18 @@
 //! Links: the connections to the stores, kept up.
 
-use super::inbound::{Flow, Inbound, InboundError, Received};
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
 use super::mmsg::{self, BATCH, HEADROOM, Outgoing, ReceiveBatch};
 use super::ports::Batch;
 use super::shard::{Inner, Shard};
+use crate::heat::Recorder;
 use clockwork_placement::StoreId;
 use clockwork_switch::send_log::SendLog;
-use clockwork_switch::{LinkId, Transport};
+use clockwork_switch::time::Time;
+use clockwork_switch::{LinkId, Switch, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -191,6 +194,26 @@ async fn write_blocked<F: Future<Output = io::Result<()>>>(
     }
 }
 
+/// Gives a store's records to the switch.
+struct Replies<'a> {
+    now: Time,
+    link: LinkId,
+    switch: &'a mut Switch<Recorder>,
+    batch: Batch<'a>,
+}
+
+impl RecordSink for Replies<'_> {
+    fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow {
+        self.batch.in_buffer(buffer);
+        self.switch.reply(self.now, self.link, &mut buffer[record], &mut self.batch);
+        Flow::Continue
+    }
+
+    fn end(&mut self, buffer: &[u8]) {
+        self.batch.finish(buffer);
+    }
+}
+
 async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> InboundError {
     let mut inbound = Inbound::new(shard.records);
     loop {
@@ -198,17 +221,7 @@ async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> Inb
             let now = shard.now();
             let mut inner = shard.inner.borrow_mut();
             let Inner { switch, ports, buffer, .. } = &mut *inner;
-            let batch = std::cell::RefCell::new(Batch::new(ports));
-            let each = |buffer: &mut [u8], record: std::ops::Range<usize>| {
-                let mut batch = batch.borrow_mut();
-                batch.in_buffer(buffer);
-                switch.reply(now, link, &mut buffer[record], &mut *batch);
-                Flow::Continue
-            };
-            inbound.read(stream, buffer, each, |buffer| {
-                let batch = batch.replace(Batch::empty());
-                batch.finish(buffer);
-            })
+            inbound.read(stream, buffer, &mut Replies { now, link, switch, batch: Batch::new(ports) })
         };
         match received {
             Ok(Received::Closed) => return io::Error::from(io::ErrorKind::ConnectionReset).into(),
@@ -259,7 +272,11 @@ fn any(address: SocketAddr) -> IpAddr {
 }
 
 /// Binds the local end: to the port it had before, else to a reserved one where wanted and allowed, else to any.
-fn bind_local(spec: &LinkSpec, port: Option<u16>, bind: impl Fn(SocketAddr) -> io::Result<()>) -> io::Result<()> {
+fn bind_local(
+    spec: &LinkSpec,
+    port: Option<u16>,
+    bind: impl Fn(SocketAddr) -> io::Result<()>,
+) -> io::Result<()> {
     let any = any(spec.address);
     if let Some(port) = port
         && bind(SocketAddr::new(any, port)).is_ok()

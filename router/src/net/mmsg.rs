@@ -3,7 +3,10 @@
 //!
 //! The only unsafe code of the router. Every pointer handed to the kernel points into a buffer owned by the batch, lives
 //! as long as the call, and is written anew before each call; lengths that the kernel returns are clipped to the buffers.
-#![allow(unsafe_code, reason = "the standard library and tokio have no call for several datagrams or for packet info")]
+#![allow(
+    unsafe_code,
+    reason = "the standard library and tokio have no call for several datagrams or for packet info"
+)]
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -55,7 +58,8 @@ impl ReceiveBatch {
         let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
         for (i, header) in headers.iter_mut().enumerate() {
             let buffer = &mut self.bytes[i * STRIDE + HEADROOM..(i + 1) * STRIDE];
-            let iovec = iovecs[i].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
+            let iovec =
+                iovecs[i].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
             header.msg_hdr.msg_iov = iovec;
             header.msg_hdr.msg_iovlen = 1;
             header.msg_hdr.msg_name = ptr::from_mut(&mut self.addresses[i]).cast();
@@ -124,8 +128,10 @@ pub(crate) fn send(socket: BorrowedFd<'_>, datagrams: &[Outgoing<'_>]) -> io::Re
     let mut addresses: [Option<socket2::SockAddr>; BATCH] = [const { None }; BATCH];
     let mut controls: [Control; BATCH] = [[0; 8]; BATCH];
     for (i, datagram) in datagrams.iter().take(count).enumerate() {
-        iovecs[i] =
-            libc::iovec { iov_base: datagram.bytes.as_ptr().cast_mut().cast(), iov_len: datagram.bytes.len() };
+        iovecs[i] = libc::iovec {
+            iov_base: datagram.bytes.as_ptr().cast_mut().cast(),
+            iov_len: datagram.bytes.len(),
+        };
         let header = &mut headers[i].msg_hdr;
         header.msg_iov = &raw mut iovecs[i];
         header.msg_iovlen = 1;
@@ -149,8 +155,11 @@ pub(crate) fn send(socket: BorrowedFd<'_>, datagrams: &[Outgoing<'_>]) -> io::Re
 
 /// Asks the kernel to say with every datagram which address it was sent to.
 pub(crate) fn want_packet_info(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
-    let (level, option) =
-        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::IPPROTO_IP, libc::IP_PKTINFO) };
+    let (level, option) = if ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO)
+    };
     let on: libc::c_int = 1;
     // SAFETY: the option is an int that lives over the call.
     let done = unsafe {
@@ -221,8 +230,11 @@ fn write_packet_info(control: &mut Control, from: IpAddr, to: Option<SocketAddr>
         match from {
             IpAddr::V4(v4) => {
                 let address = libc::in_addr { s_addr: u32::from(v4).to_be() };
-                let info =
-                    libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: libc::in_addr { s_addr: 0 } };
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: address,
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                };
                 (*head).cmsg_level = libc::IPPROTO_IP;
                 (*head).cmsg_type = libc::IP_PKTINFO;
                 (*head).cmsg_len = libc::CMSG_LEN(size_u32::<libc::in_pktinfo>()) as usize;
@@ -234,8 +246,10 @@ fn write_packet_info(control: &mut Control, from: IpAddr, to: Option<SocketAddr>
                     Some(SocketAddr::V6(peer)) => peer.scope_id(),
                     _ => 0,
                 };
-                let info =
-                    libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: v6.octets() }, ipi6_ifindex: scope };
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: libc::in6_addr { s6_addr: v6.octets() },
+                    ipi6_ifindex: scope,
+                };
                 (*head).cmsg_level = libc::IPPROTO_IPV6;
                 (*head).cmsg_type = libc::IPV6_PKTINFO;
                 (*head).cmsg_len = libc::CMSG_LEN(size_u32::<libc::in6_pktinfo>()) as usize;

@@ -11,13 +11,14 @@ mod front;
 mod inbound;
 mod link;
 mod listen;
+mod meter;
 mod mmsg;
 mod outbound;
 mod ports;
 mod shard;
 
-pub use listen::{ListenError, Listeners, listen};
 pub use link::LinkSpec;
+pub use listen::{ListenError, Listeners, listen};
 pub use ports::PortCounters;
 pub use shard::{NetCounters, ShardHandle, ShardSpec, ShardStatus, spawn};
 

@@ -41,7 +41,9 @@ impl Outbound {
     /// Writes what is queued and then `run`, from where it lies; queues what the connection does not take.
     pub(crate) fn write_through(&mut self, stream: &TcpStream, run: &[u8]) -> io::Result<()> {
         let queued = self.len();
-        let count = match stream.try_write_vectored(&[IoSlice::new(&self.bytes[self.written..]), IoSlice::new(run)]) {
+        let count = match stream
+            .try_write_vectored(&[IoSlice::new(&self.bytes[self.written..]), IoSlice::new(run)])
+        {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),

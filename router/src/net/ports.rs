@@ -65,7 +65,11 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) fn new(shard: u16, flush: Rc<Notify>, mailboxes: Rc<[mpsc::UnboundedSender<Command>]>) -> Self {
+    pub(crate) fn new(
+        shard: u16,
+        flush: Rc<Notify>,
+        mailboxes: Rc<[mpsc::UnboundedSender<Command>]>,
+    ) -> Self {
         Self {
             streams: Slab::new(),
             sockets: Vec::new(),
@@ -215,7 +219,11 @@ impl Ports {
             let batch: Vec<Outgoing<'_>> = port.queue[sent..]
                 .iter()
                 .take(mmsg::BATCH)
-                .map(|(range, to, from)| Outgoing { bytes: &port.bytes[range.clone()], to: Some(*to), from: *from })
+                .map(|(range, to, from)| Outgoing {
+                    bytes: &port.bytes[range.clone()],
+                    to: Some(*to),
+                    from: *from,
+                })
                 .collect();
             match mmsg::send(port.socket.as_fd(), &batch) {
                 Ok(count) if count > 0 => sent += count,
@@ -283,15 +291,15 @@ impl<'a> Batch<'a> {
         Self { ports, buffer: 0..0, runs: Vec::new() }
     }
 
-    /// Says where the read buffer is.
+    /// Says where the read buffer is. To be called before every reply that may lie in it.
     pub(crate) fn in_buffer(&mut self, buffer: &[u8]) {
         let start = buffer.as_ptr().addr();
         self.buffer = start..start + buffer.len();
     }
 
     /// Writes or queues the replies remembered. `buffer` is the read buffer.
-    pub(crate) fn finish(self, buffer: &[u8]) {
-        for run in self.runs {
+    pub(crate) fn finish(&mut self, buffer: &[u8]) {
+        for run in self.runs.drain(..) {
             if let Some(bytes) = buffer.get(run.bytes) {
                 self.ports.queue_stream(run.slot, run.connection, bytes);
             }
@@ -302,7 +310,9 @@ impl<'a> Batch<'a> {
 impl Outlet for Batch<'_> {
     fn reply(&mut self, client: &Client, record: &[u8]) {
         let at = record.as_ptr().addr();
-        let Client::Stream { connection, slot, .. } = *client else { return self.ports.reply(client, record) };
+        let Client::Stream { connection, slot, .. } = *client else {
+            return self.ports.reply(client, record);
+        };
         if !self.buffer.contains(&at) {
             // Made by the router, out of turn: what was read before it goes first.
             return self.ports.reply(client, record);

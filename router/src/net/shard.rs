@@ -87,7 +87,6 @@ pub struct ShardStatus {
 
 /// The shard's own side of things, shared by its tasks; single-threaded.
 pub(crate) struct Shard {
-    pub(crate) number: u16,
     pub(crate) inner: RefCell<Inner>,
     pub(crate) desk: Arc<dyn Desk>,
     pub(crate) records: RecordLimits,
@@ -253,7 +252,6 @@ async fn run(
     let buffer_bytes =
         spec.records.record_bytes_max as usize + 4 * spec.records.fragments_max as usize + (256 << 10);
     let shard = Rc::new(Shard {
-        number,
         inner: RefCell::new(Inner {
             switch,
             ports: Ports::new(number, Rc::clone(&flush), mailboxes.into()),

@@ -317,7 +317,7 @@ impl<M: Meter> Switch<M> {
             hash: read.hash,
             ticket,
             pin,
-            token,
+            token: Some(token),
         });
         self.counters.forwarded += 1;
         Verdict::Forwarded

@@ -1,12 +1,12 @@
 //! Links to stores: calls placed on them, held for them, and sent again when one is lost.
 
-use crate::meter::Meter;
+use crate::meter::{Answered, Meter};
 use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
 use crate::time::Time;
 use crate::{DuplicateCache, Outlet, Switch, Transport};
 use clockwork_placement::{HandleHash, StoreId};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
-use clockwork_wire::rpc;
+use clockwork_wire::{Span, rpc};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -174,26 +174,47 @@ impl<M: Meter> Switch<M> {
             match moved {
                 Moved::To(new) if new == store => {}
                 Moved::To(new) => self.move_call(now, xid, new, out),
-                Moved::Listing => match table.route(&[], slot.hash) {
-                    Some(new) if self.shared.cookies_alike() => self.move_call(now, xid, new, out),
-                    _ => self.lose_listing(xid, out),
-                },
+                Moved::Listing(new) if self.shared.cookies_alike() => self.move_call(now, xid, new, out),
+                Moved::Listing(_) => self.lose_listing(now, xid, out),
             }
         }
     }
 
     fn move_call(&mut self, now: Time, xid: u32, to: StoreId, out: &mut impl Outlet) {
         self.take_back(xid);
-        let Some(slot) = self.pending.get_mut(xid) else { return };
+        self.give_up_measured(now, xid);
+        let Self { pending, meter, .. } = self;
+        let Some(slot) = pending.get_mut(xid) else { return };
         slot.store = to;
         // The pins of the lost store are gone, and what was written there is answered for by the new verifier.
         slot.pin = PinDebt::None;
+        if let (Place::Held(message), Some(_)) = (&slot.place, slot.token) {
+            let handle = handle_of(slot.procedure, message).unwrap_or_default();
+            slot.token = Some(meter.call(to, slot.procedure.class(), &message[handle], slot.hash));
+        }
         self.stores[to.index()].held.push_back(xid);
         self.pump(now, to, out);
     }
 
-    fn lose_listing(&mut self, xid: u32, out: &mut impl Outlet) {
+    /// Tells the meter that a client's call has ended at its store without an answer.
+    fn give_up_measured(&mut self, now: Time, xid: u32) {
+        let Self { pending, meter, .. } = self;
+        let Some(slot) = pending.get(xid) else { return };
+        let Some(token) = slot.token else { return };
+        let answered = Answered {
+            store: slot.store,
+            class: slot.procedure.class(),
+            response: now.since(slot.since),
+            failed: true,
+            bytes_read: 0,
+            bytes_written: 0,
+        };
+        meter.reply(token, answered);
+    }
+
+    fn lose_listing(&mut self, now: Time, xid: u32, out: &mut impl Outlet) {
         self.take_back(xid);
+        self.give_up_measured(now, xid);
         let Some(slot) = self.pending.remove(xid) else { return };
         if let Place::Held(message) = &slot.place {
             self.held_bytes = self.held_bytes.saturating_sub(message.len());
@@ -237,7 +258,7 @@ impl<M: Meter> Switch<M> {
             hash,
             ticket: None,
             pin,
-            token: M::Token::default(),
+            token: None,
         });
         Ok(())
     }
@@ -304,8 +325,8 @@ fn wait(sends: u8) -> Duration {
 
 enum Moved {
     To(StoreId),
-    /// A listing in progress, which has to stay where it began.
-    Listing,
+    /// A listing in progress, which has to stay where it began unless the stores number cookies alike.
+    Listing(StoreId),
 }
 
 /// Where a call goes now that its store is lost; `None` when it can go nowhere yet.
@@ -314,12 +335,21 @@ fn new_route<T>(
     message: &[u8],
     route: impl Fn(&[u8], HandleHash) -> Option<StoreId>,
 ) -> Option<Moved> {
-    let header = rpc::parse_call(message).ok()?;
-    let arguments = nfs3::arguments(slot.procedure, message, header.arguments).ok()?;
+    let arguments = arguments_of(slot.procedure, message)?;
+    let to = route(&message[arguments.handle()?], slot.hash)?;
     match arguments {
         Arguments::Readdir { cookie, .. } | Arguments::Readdirplus { cookie, .. } if cookie != 0 => {
-            Some(Moved::Listing)
+            Some(Moved::Listing(to))
         }
-        _ => route(&message[arguments.handle()?], slot.hash).map(Moved::To),
+        _ => Some(Moved::To(to)),
     }
+}
+
+fn arguments_of(procedure: Procedure, message: &[u8]) -> Option<Arguments> {
+    let header = rpc::parse_call(message).ok()?;
+    nfs3::arguments(procedure, message, header.arguments).ok()
+}
+
+fn handle_of(procedure: Procedure, message: &[u8]) -> Option<Span> {
+    arguments_of(procedure, message)?.handle()
 }

@@ -13,7 +13,7 @@ pub struct Answered {
     pub class: Class,
     /// From the call's arrival at the router until the reply's.
     pub response: Duration,
-    /// The reply carries an error.
+    /// There was no usable answer: the RPC layer refused the call, or it was given up or moved to another store.
     pub failed: bool,
     /// Bytes of file data read.
     pub bytes_read: u32,
@@ -25,7 +25,7 @@ pub struct Answered {
 /// state.
 pub trait Meter {
     /// What a call leaves for its reply.
-    type Token: Copy + Default + std::fmt::Debug;
+    type Token: Copy + std::fmt::Debug;
     /// A call for `handle` goes to `store`.
     fn call(&mut self, store: StoreId, class: Class, handle: &[u8], hash: HandleHash) -> Self::Token;
     /// Its reply has come.

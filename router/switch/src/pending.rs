@@ -65,7 +65,8 @@ pub(crate) struct Slot<T> {
     pub(crate) hash: HandleHash,
     pub(crate) ticket: Option<Ticket>,
     pub(crate) pin: PinDebt,
-    pub(crate) token: T,
+    /// None for the router's own calls, which are not measured.
+    pub(crate) token: Option<T>,
 }
 
 /// The ring.

@@ -113,11 +113,13 @@ impl<M: Meter> Switch<M> {
             store: slot.store,
             class: slot.procedure.class(),
             response: now.since(slot.since),
-            failed: read.status() != Some(status::OK),
+            failed: read.results.is_none(),
             bytes_read,
             bytes_written,
         };
-        self.meter.reply(slot.token, answered);
+        if let Some(token) = slot.token {
+            self.meter.reply(token, answered);
+        }
         match slot.ticket.take() {
             Some(ticket) => {
                 for waiter in self.shared.duplicates.finish(now, ticket, &record[MARK..]) {
