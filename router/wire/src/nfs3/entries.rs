@@ -48,21 +48,14 @@ impl<'a> List<'a> {
         if self.done {
             return None;
         }
-        match self.reader.bool() {
-            Ok(true) => {
-                let entry = read(&mut self.reader).ok();
-                self.done = entry.is_none();
-                entry
-            }
-            Ok(false) => {
-                self.done = true;
-                self.eof = self.reader.bool().ok();
-                None
-            }
-            Err(_) => {
-                self.done = true;
-                None
-            }
+        self.done = true; // unless an entry is read whole
+        if self.reader.bool().ok()? {
+            let entry = read(&mut self.reader).ok()?;
+            self.done = false;
+            Some(entry)
+        } else {
+            self.eof = self.reader.bool().ok();
+            None
         }
     }
 }

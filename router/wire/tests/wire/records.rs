@@ -106,6 +106,29 @@ fn a01_a_single_fragment_is_not_touched() {
     assert_eq!(buf, wire);
 }
 
+/// A reader that gives the connection exactly what `wanted` asks for gets further by every call.
+#[test]
+fn a01_what_is_wanted_is_enough_to_get_further() {
+    let wire = fragmented(&message(), &[20, 0, 4]);
+    let mut reader = RecordReader::new(RecordLimits::default());
+    let (mut buf, mut steps) = (Vec::new(), Vec::new());
+    let end = loop {
+        match reader.next(&mut buf).unwrap() {
+            Progress::Partial { wanted } => {
+                steps.push(wanted);
+                buf.extend_from_slice(&wire[buf.len()..wanted]);
+            }
+            Progress::Record { end, consumed } => {
+                assert_eq!(consumed, wire.len());
+                break end;
+            }
+        }
+    };
+    // mark, 20 bytes, mark of the empty fragment, mark, 4 bytes, mark, 28 bytes
+    assert_eq!(steps, [4, 24, 28, 32, 36, 40, 68]);
+    assert_eq!(buf[4..end], message());
+}
+
 #[test]
 fn a01_the_number_of_fragments_is_bounded() {
     let limits = RecordLimits { fragments_max: 3, ..RecordLimits::default() };

@@ -212,6 +212,13 @@ fn an_iterator_that_met_malformed_bytes_stays_at_its_end() {
     let mut list = entries(&message, 0);
     assert!(list.next().is_some());
     assert_eq!((list.next(), list.next(), list.eof()), (None, None, None));
+
+    // an entry without attributes and with an empty handle, whose length must not be taken for the list's end
+    let mut message = vec![0, 0, 0, 1];
+    message.extend([0; 8 + 4 + 8 + 4]);
+    message.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
+    let mut list = entries_plus(&message, 0);
+    assert_eq!((list.next(), list.next(), list.eof()), (None, None, None));
 }
 
 /// Whether another codec reads the failure of `procedure` to its last byte, as that status.
