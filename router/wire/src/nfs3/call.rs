@@ -114,38 +114,61 @@ impl Arguments {
 /// See [`ArgumentsError`].
 #[inline]
 pub fn arguments(procedure: Procedure, message: &[u8], at: usize) -> Result<Arguments, ArgumentsError> {
-    parse(procedure, Reader::new(message, at)).map_err(|cause| ArgumentsError { procedure, cause })
-}
-
-#[inline]
-fn parse(procedure: Procedure, mut reader: Reader<'_>) -> Result<Arguments, XdrError> {
-    let reader = &mut reader;
+    // The frequent calls are built in place, field by field: to convert the error of a whole result would copy the
+    // result, which costs as much as reading it.
+    let bad = |cause| ArgumentsError { procedure, cause };
+    let reader = &mut Reader::new(message, at);
     match procedure {
         Procedure::Null => Ok(Arguments::Null),
         Procedure::Getattr
         | Procedure::Readlink
         | Procedure::Fsstat
         | Procedure::Fsinfo
-        | Procedure::Pathconf => Ok(Arguments::Handle { handle: handle(reader)? }),
+        | Procedure::Pathconf => Ok(Arguments::Handle { handle: handle(reader).map_err(bad)? }),
         Procedure::Access => {
-            let handle = handle(reader)?;
-            reader.u32()?;
+            let handle = handle(reader).map_err(bad)?;
+            reader.u32().map_err(bad)?;
             Ok(Arguments::Handle { handle })
         }
-        Procedure::Setattr => setattr(reader),
         Procedure::Lookup | Procedure::Remove | Procedure::Rmdir => {
-            Ok(Arguments::Name { dir: handle(reader)?, name: name(reader)? })
+            let dir = handle(reader).map_err(bad)?;
+            Ok(Arguments::Name { dir, name: name(reader).map_err(bad)? })
         }
         Procedure::Read => {
-            let handle = handle(reader)?;
-            let offset = reader.u64()?;
+            let handle = handle(reader).map_err(bad)?;
+            let offset = reader.u64().map_err(bad)?;
             let count_at = reader.at();
-            Ok(Arguments::Read { handle, offset, count: reader.u32()?, count_at })
+            let count = reader.u32().map_err(bad)?;
+            Ok(Arguments::Read { handle, offset, count, count_at })
         }
-        Procedure::Write => write(reader),
-        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
-            make(procedure, reader)
+        Procedure::Write => {
+            const FILE_SYNC: u32 = 2;
+            let handle = handle(reader).map_err(bad)?;
+            let offset = reader.u64().map_err(bad)?;
+            let count_at = reader.at();
+            let count = reader.u32().map_err(bad)?;
+            let stable_at = reader.at();
+            let stable = reader.choice(FILE_SYNC).map_err(bad)?;
+            let length_at = reader.at();
+            let data = reader.opaque(0, u32::MAX).map_err(bad)?;
+            Ok(Arguments::Write { handle, offset, count, stable, count_at, stable_at, length_at, data })
         }
+        Procedure::Setattr
+        | Procedure::Create
+        | Procedure::Mkdir
+        | Procedure::Symlink
+        | Procedure::Mknod
+        | Procedure::Rename
+        | Procedure::Link
+        | Procedure::Readdir
+        | Procedure::Readdirplus
+        | Procedure::Commit => infrequent(procedure, reader).map_err(bad),
+    }
+}
+
+fn infrequent(procedure: Procedure, reader: &mut Reader<'_>) -> Result<Arguments, XdrError> {
+    match procedure {
+        Procedure::Setattr => setattr(reader),
         Procedure::Rename => Ok(Arguments::Rename {
             from_dir: handle(reader)?,
             from_name: name(reader)?,
@@ -164,6 +187,7 @@ fn parse(procedure: Procedure, mut reader: Reader<'_>) -> Result<Arguments, XdrE
         Procedure::Commit => {
             Ok(Arguments::Commit { handle: handle(reader)?, offset: reader.u64()?, count: reader.u32()? })
         }
+        _ => make(procedure, reader), // of what comes here, CREATE and its kin are left
     }
 }
 
@@ -203,20 +227,6 @@ fn setattr(reader: &mut Reader<'_>) -> Result<Arguments, XdrError> {
         reader.skip(8)?; // the change time expected
     }
     Ok(Arguments::Setattr { handle, guarded })
-}
-
-#[inline]
-fn write(reader: &mut Reader<'_>) -> Result<Arguments, XdrError> {
-    const FILE_SYNC: u32 = 2;
-    let handle = handle(reader)?;
-    let offset = reader.u64()?;
-    let count_at = reader.at();
-    let count = reader.u32()?;
-    let stable_at = reader.at();
-    let stable = reader.choice(FILE_SYNC)?;
-    let length_at = reader.at();
-    let data = reader.opaque(0, u32::MAX)?;
-    Ok(Arguments::Write { handle, offset, count, stable, count_at, stable_at, length_at, data })
 }
 
 fn make(procedure: Procedure, reader: &mut Reader<'_>) -> Result<Arguments, XdrError> {
