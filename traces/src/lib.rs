@@ -1,1 +1,24 @@
 //! Workloads: what files there are, and how many requests come for each of them in each hour.
+//!
+//! - [`format`](mod@format): the trace file, a checked text format.
+//! - [`bundled`]: the four traces that the project carries (`campus`, `space`, `sport`, `social`).
+//! - [`site`]: one site: its hourly totals, its files and how their popularity drifts.
+//! - [`workload`]: sites combined into one file set with rates and arrivals.
+//!
+//! ```
+//! use clockwork_traces::{bundled, workload::Workload};
+//! use std::time::Duration;
+//!
+//! let workload = Workload::bundled()?;
+//! assert!(workload.files().len() > 1_100);
+//! let hour = 622;
+//! let arrivals = workload.arrivals(hour, Duration::from_secs(5), 0.1)?;
+//! let expected = workload.requests(hour)? * 0.1;
+//! assert!((arrivals.count() as f64 - expected).abs() <= 1.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod bundled;
+pub mod format;
+pub mod site;
+pub mod workload;
