@@ -1,2 +1,99 @@
 //! The command `fstress-replay`.
-fn main() {}
+
+mod cli;
+
+use clap::Parser as _;
+use fstress_replay::replay::{self, Event, OnEvent, Stop};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let arguments = cli::Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("fstress-replay: no tokio runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(&arguments)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("fstress-replay: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
+    let spec = arguments.spec(Arc::new(arguments.workload()?)).await?;
+    let files = spec.workload.files().len();
+    if arguments.create {
+        let bar = bar(files, "making files");
+        let written = replay::create_files(&spec, &files_shown(&bar)).await?;
+        bar.finish_and_clear();
+        eprintln!("{written} of {files} files written, the others were there");
+    }
+    let bar = bar(files, "finding files");
+    let prepared = replay::prepare(spec, &files_shown(&bar)).await?;
+    bar.finish_and_clear();
+    let report = replay_with_progress(prepared).await?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report.text());
+    }
+    // Whoever scripts this must notice calls that failed or were never sent.
+    let clean = report.total.errors == 0 && report.total.unanswered == 0 && !report.saturated;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn bar(length: usize, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(length as u64).with_prefix(what);
+    match ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}% {wide_msg}") {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
+    }
+}
+
+fn files_shown(bar: &ProgressBar) -> OnEvent {
+    let bar = bar.clone();
+    Arc::new(move |event| {
+        if let Event::Files(progress) = event {
+            bar.set_position(progress.files as u64);
+        }
+    })
+}
+
+async fn replay_with_progress(
+    prepared: replay::Prepared,
+) -> anyhow::Result<fstress_replay::report::ReplayReport> {
+    let bar = bar(1_000, "replaying");
+    let stop = Stop::default();
+    let on_interrupt = stop.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            on_interrupt.stop();
+        }
+    });
+    let shown = bar.clone();
+    let on_event: OnEvent = Arc::new(move |event| match event {
+        Event::Hour { hour, index, hours } => {
+            shown.set_prefix(format!("hour {hour} ({} of {hours})", index + 1));
+        }
+        Event::Calls(counts) => {
+            shown.set_position((counts.part * 1_000.0) as u64);
+            shown.set_message(format!(
+                "{} answered of {} calls, {} outstanding, {} errors, mean {:.2} ms",
+                counts.answered, counts.wanted, counts.outstanding, counts.errors, counts.mean_ms
+            ));
+        }
+        Event::Files(_) => {}
+    });
+    let start = Instant::now() + Duration::from_millis(100);
+    let report = prepared.run(start, &stop, &on_event).await?;
+    bar.finish_and_clear();
+    Ok(report)
+}

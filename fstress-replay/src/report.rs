@@ -1,0 +1,244 @@
+//! What a replay measured, as text and as JSON (through serde).
+
+use crate::client::Transport;
+use crate::measure::{HourMeasure, TimeSummary, Times};
+use crate::plan::{Mapping, Operation};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// One operation in a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// The operation.
+    pub operation: Operation,
+    /// Calls handed to the client.
+    pub called: u64,
+    /// Calls answered as they should be.
+    pub good: u64,
+    /// Calls answered otherwise, or given up.
+    pub errors: u64,
+    /// Transmissions beyond the first.
+    pub retransmissions: u64,
+    /// Its part of all calls, 0 to 1.
+    pub share: f64,
+    /// Response times from the intended send time.
+    pub response: TimeSummary,
+}
+
+/// Counts and times, of an hour or of the whole replay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Seconds that it lasted, as planned.
+    pub seconds: f64,
+    /// Requests that the workload has, times the rate factor.
+    pub requests_expected: f64,
+    /// Requests that came due.
+    pub requests_due: u64,
+    /// Requests whose first call was handed to the client.
+    pub requests: u64,
+    /// Calls that came due.
+    pub wanted: u64,
+    /// Calls handed to the client.
+    pub called: u64,
+    /// Calls that were not, because the limit of outstanding calls was reached.
+    pub not_sent: u64,
+    /// Calls answered as they should be.
+    pub good: u64,
+    /// Calls answered otherwise, or given up.
+    pub errors: u64,
+    /// Calls still without an answer when the replay ended.
+    pub unanswered: u64,
+    /// Transmissions beyond the first.
+    pub retransmissions: u64,
+    /// Calls due, a second.
+    pub wanted_per_s: f64,
+    /// Calls handed to the client, a second.
+    pub called_per_s: f64,
+    /// Good answers, a second.
+    pub got_per_s: f64,
+    /// Response times of all operations from the intended send time.
+    pub response: TimeSummary,
+    /// How late calls were handed to the socket: the load generator's own error.
+    pub lag: TimeSummary,
+    /// Each operation.
+    pub operations: Vec<OperationReport>,
+    /// What the errors were.
+    pub error_kinds: BTreeMap<String, u64>,
+}
+
+/// One hour of a replay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HourReport {
+    /// The hour of the workload.
+    pub hour: u32,
+    /// Whether all its calls came due, which they did unless the replay was interrupted.
+    pub complete: bool,
+    /// What was measured.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// A whole replay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplayReport {
+    /// The server.
+    pub target: String,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// The sites of the workload.
+    pub sites: Vec<String>,
+    /// Files of the workload.
+    pub files: usize,
+    /// What an hour became, in seconds.
+    pub seconds_per_hour: f64,
+    /// Requests were this times the workload's.
+    pub rate_factor: f64,
+    /// How a request became calls.
+    pub mapping: Mapping,
+    /// Calls were left out because the server was slower than the load: response times are too low then.
+    pub saturated: bool,
+    /// The replay was stopped before its end.
+    pub interrupted: bool,
+    /// Everything together.
+    pub total: Summary,
+    /// Hour by hour.
+    pub hours: Vec<HourReport>,
+}
+
+impl Summary {
+    /// Summarises a measure over `seconds`, in which the workload has `requests_expected`.
+    #[must_use]
+    pub fn of(measure: &HourMeasure, seconds: f64, requests_expected: f64) -> Self {
+        let sum = |field: fn(&crate::measure::OperationMeasure) -> u64| -> u64 {
+            measure.operations.iter().map(field).sum()
+        };
+        let (called, good) = (sum(|op| op.called), sum(|op| op.good));
+        let mut times = Times::default();
+        for operation in &measure.operations {
+            times.add(&operation.times);
+        }
+        let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let operations = Operation::ALL.iter().zip(&measure.operations);
+        Self {
+            seconds,
+            requests_expected,
+            requests_due: measure.requests_due,
+            requests: measure.requests,
+            wanted: measure.wanted,
+            called,
+            not_sent: measure.not_sent,
+            good,
+            errors: sum(|op| op.errors),
+            unanswered: measure.outstanding,
+            retransmissions: sum(|op| op.retransmissions),
+            wanted_per_s: per_s(measure.wanted),
+            called_per_s: per_s(called),
+            got_per_s: per_s(good),
+            response: times.summary(),
+            lag: measure.lag.summary(),
+            operations: operations
+                .map(|(operation, measure)| OperationReport {
+                    operation: *operation,
+                    called: measure.called,
+                    good: measure.good,
+                    errors: measure.errors,
+                    retransmissions: measure.retransmissions,
+                    share: if called > 0 { measure.called as f64 / called as f64 } else { 0.0 },
+                    response: measure.times.summary(),
+                })
+                .collect(),
+            error_kinds: measure.error_kinds.clone(),
+        }
+    }
+}
+
+impl ReplayReport {
+    /// The report as text: one line an hour, one an operation, and a line for everything.
+    #[must_use]
+    pub fn text(&self) -> String {
+        // Writing to a string cannot fail.
+        let mut out = format!(
+            "{} over {}, {} files of {}; an hour is {} s, requests are {:.4} of the workload's\n\n",
+            self.target,
+            self.transport.name(),
+            self.files,
+            self.sites.join(", "),
+            self.seconds_per_hour,
+            self.rate_factor,
+        );
+        out.push_str(
+            "                      calls a second              |       response from the intended time, ms       |  send lag, ms\n  \
+             hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9     p50     p99\n",
+        );
+        for hour in &self.hours {
+            let mark = if hour.complete { ' ' } else { '*' };
+            let _ = writeln!(out, "{:>6}{mark} {}", hour.hour, line(&hour.summary));
+        }
+        let _ = writeln!(out, "   all  {}\n", line(&self.total));
+        out.push_str(
+            "operation    called      good errors resent  share    mean     dev     p50     p95     p99   p99.9\n",
+        );
+        for op in &self.total.operations {
+            let _ = writeln!(
+                out,
+                "{:<9} {:>9} {:>9} {:>6} {:>6} {:>5.1}% {}",
+                op.operation.name(),
+                op.called,
+                op.good,
+                op.errors,
+                op.retransmissions,
+                op.share * 100.0,
+                times(&op.response)
+            );
+        }
+        self.notes(&mut out);
+        out
+    }
+
+    fn notes(&self, out: &mut String) {
+        let total = &self.total;
+        let _ = writeln!(
+            out,
+            "\nwanted {:.1} calls/s, called {:.1}, got {:.1}; mean response {:.3} ms",
+            total.wanted_per_s, total.called_per_s, total.got_per_s, total.response.mean_ms
+        );
+        for (kind, count) in &total.error_kinds {
+            let _ = writeln!(out, "error: {count} x {kind}");
+        }
+        if total.unanswered > 0 {
+            let _ = writeln!(out, "{} calls had no answer when the replay ended", total.unanswered);
+        }
+        if self.saturated {
+            let _ = writeln!(
+                out,
+                "saturated: {} calls were not sent, because too many were outstanding; the response times are too low",
+                total.not_sent
+            );
+        }
+        if self.interrupted {
+            out.push_str("interrupted: hours marked * are incomplete, later ones are missing\n");
+        }
+    }
+}
+
+fn line(summary: &Summary) -> String {
+    format!(
+        "{:>8} {:>8.1} {:>8.1} {:>8.1} {:>6} {:>6} {} {:>7.3} {:>7.3}",
+        summary.requests,
+        summary.wanted_per_s,
+        summary.called_per_s,
+        summary.got_per_s,
+        summary.errors + summary.unanswered,
+        summary.retransmissions,
+        times(&summary.response),
+        summary.lag.p50_ms,
+        summary.lag.p99_ms,
+    )
+}
+
+fn times(times: &TimeSummary) -> String {
+    [times.mean_ms, times.deviation_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.p999_ms]
+        .map(|ms| if ms < 1000.0 { format!("{ms:>7.3}") } else { format!("{ms:>7.0}") })
+        .join(" ")
+}
