@@ -3,3 +3,4 @@
 pub mod heat;
 pub mod history;
 pub mod net;
+pub mod config;
