@@ -4,3 +4,4 @@ pub mod heat;
 pub mod history;
 pub mod net;
 pub mod config;
+pub mod exports;

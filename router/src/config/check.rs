@@ -4,6 +4,8 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use clockwork_placement::STORES_MAX;
+
 use super::fault::{Collector, Problem};
 use super::read::Places;
 use super::{Config, canonical_ip};
@@ -87,6 +89,11 @@ fn stores(config: &Config, places: &Places, faults: &mut Collector<'_>) {
         let allowed = "at least one [[store]] with name and address".to_owned();
         faults.add(0..0, "store", Problem::Missing { allowed });
         return;
+    }
+    if let Some(first) = places.stores.get(STORES_MAX) {
+        let what = format!("{} stores are too many", config.stores.len());
+        let advice = format!("at most {STORES_MAX} are possible");
+        faults.add(first.name.clone(), format!("{}.name", first.path), Problem::Conflict { what, advice });
     }
     let names = config.stores.iter().zip(&places.stores).filter(|(store, _)| !store.name.is_empty());
     let names = names.map(|(store, at)| (&store.name, &at.name, format!("{}.name", at.path)));

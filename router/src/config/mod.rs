@@ -13,6 +13,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clockwork_placement::EXCEPTION_FILES_MAX;
+use clockwork_switch::duplicates::DuplicateLimits;
+use clockwork_switch::pins::PinLimits;
+use clockwork_wire::record::RecordLimits;
+
 pub use fault::{ConfigError, Fault, Faults, Problem};
 pub use summary::Summary;
 pub use values::{ExportPath, StoreAddress, canonical_ip};
@@ -289,17 +294,20 @@ impl Default for Routing {
 
 impl Default for Limits {
     fn default() -> Self {
+        let (record, duplicates, pins) =
+            (RecordLimits::default(), DuplicateLimits::default(), PinLimits::default());
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
-            record_bytes_max: 1_052_672,
-            fragments_max: 1_024,
+            record_bytes_max: count(record.record_bytes_max),
+            fragments_max: count(record.fragments_max),
             pending_calls_max: 65_536,
             client_calls_max: 256,
             connections_max: 4_096,
-            exception_files_max: 100_000,
-            duplicate_bytes_max: 64 << 20,
-            duplicate_age: Duration::from_secs(120),
-            pins_max: 65_536,
-            pin_age: Duration::from_secs(60),
+            exception_files_max: EXCEPTION_FILES_MAX,
+            duplicate_bytes_max: duplicates.bytes_max,
+            duplicate_age: duplicates.age_min,
+            pins_max: pins.pins_max,
+            pin_age: pins.age_max,
             listing_verifiers_max: 65_536,
             heat_files_max: 1_000_000,
             names_max: 1_000_000,

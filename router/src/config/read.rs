@@ -227,7 +227,7 @@ fn limits(mut section: Section<'_>, faults: &mut Collector<'_>) -> (Limits, Rang
         heat_files_max: most("heat_files_max", default.heat_files_max, 1_000..=100_000_000),
         names_max: most("names_max", default.names_max, 0..=100_000_000),
         transfer_bytes_max: most("transfer_bytes_max", default.transfer_bytes_max, 4_096..=8 << 20),
-        mounts_max: most("mounts_max", default.mounts_max, 0..=1 << 20),
+        mounts_max: most("mounts_max", default.mounts_max, 0..=65_536),
         ..default
     };
     // Clients resend for minutes: a reply forgotten sooner would let a late retransmission run again.
