@@ -5,3 +5,4 @@ pub mod history;
 pub mod net;
 pub mod config;
 pub mod exports;
+pub mod store;
