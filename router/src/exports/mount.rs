@@ -70,6 +70,12 @@ impl MountService {
         Self { exports, roots, mounts }
     }
 
+    /// The same service with other roots.
+    #[must_use]
+    pub fn with_roots(&self, roots: Vec<Option<Root>>) -> Self {
+        Self { exports: Arc::clone(&self.exports), roots, mounts: Arc::clone(&self.mounts) }
+    }
+
     /// The access rules.
     #[must_use]
     pub fn exports(&self) -> &Arc<Exports> {

@@ -267,6 +267,12 @@ async fn read_datagrams(shard: &Rc<Shard>, link: LinkId, socket: &UdpSocket) -> 
 /// Local ports below 1024 are tried from here down, as kernels' clients do.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;
 
+/// Whether this process may use ports below 1024.
+#[must_use]
+pub fn may_bind_reserved_port() -> bool {
+    RESERVED_PORTS.rev().any(|port| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+}
+
 fn any(address: SocketAddr) -> IpAddr {
     if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }

@@ -17,7 +17,7 @@ mod outbound;
 mod ports;
 mod shard;
 
-pub use link::LinkSpec;
+pub use link::{LinkSpec, may_bind_reserved_port};
 pub use listen::{ListenError, Listeners, listen};
 pub use ports::PortCounters;
 pub use shard::{NetCounters, ShardHandle, ShardSpec, ShardStatus, spawn};

@@ -13,8 +13,8 @@ use clockwork_switch::{Counters, LinkId, Shared, Switch, SwitchLimits};
 use clockwork_wire::record::RecordLimits;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -186,7 +186,7 @@ impl Shard {
 /// A running shard.
 pub struct ShardHandle {
     commands: mpsc::UnboundedSender<Command>,
-    thread: JoinHandle<()>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl ShardHandle {
@@ -211,9 +211,10 @@ impl ShardHandle {
     }
 
     /// Ends the shard and waits for its thread.
-    pub fn stop(self) {
+    pub fn stop(&self) {
         let _ = self.commands.send(Command::Stop);
-        if self.thread.join().is_err() {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("a shard's thread panicked");
         }
     }
@@ -233,7 +234,10 @@ pub fn spawn(specs: Vec<ShardSpec>) -> std::io::Result<Vec<ShardHandle>> {
         let thread = std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
             LocalSet::new().block_on(&runtime, run(number, spec, receiver, mailboxes));
         })?;
-        handles.push(ShardHandle { commands: senders[usize::from(number)].clone(), thread });
+        handles.push(ShardHandle {
+            commands: senders[usize::from(number)].clone(),
+            thread: Mutex::new(Some(thread)),
+        });
     }
     Ok(handles)
 }

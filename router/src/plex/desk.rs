@@ -1,0 +1,69 @@
+//! Who may come in and what is exported, for the shards: the access rules, and MOUNT.
+
+use super::state::State;
+use super::survey::{Asker, SurveyError};
+use crate::exports::{MountOutcome, MountService, Walk, Walked};
+use crate::net::{Desk, MountReply};
+use clockwork_wire::nfs3::{self, Procedure, Results, status};
+use clockwork_wire::{rpc, xdr};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest wait for a store when a path below an export is mounted.
+const WALK_MAX: Duration = Duration::from_secs(10);
+/// Lists in MOUNT replies are cut to what a datagram carries.
+const REPLY_BYTES_MAX: usize = 60_000;
+
+/// The desk of a plex.
+pub(crate) struct PlexDesk(pub(crate) Arc<State>);
+
+impl Desk for PlexDesk {
+    fn admits(&self, client: SocketAddr) -> bool {
+        self.0.mounts.load().exports().allows(client)
+    }
+
+    fn mount(&self, client: SocketAddr, message: &[u8], call: &rpc::Call) -> MountReply {
+        let service = self.0.mounts.load_full();
+        let mut reply = Vec::new();
+        match service.answer(message, call, client, REPLY_BYTES_MAX, &mut reply) {
+            MountOutcome::Answered => MountReply::Now(reply),
+            MountOutcome::Walk(walk) => {
+                let state = Arc::clone(&self.0);
+                MountReply::Later(Box::pin(async move {
+                    let walking = look_up(&state, &service, &walk);
+                    let found = tokio::time::timeout(WALK_MAX, walking).await.unwrap_or(Err(status::JUKEBOX));
+                    let mut reply = Vec::new();
+                    service.walked(&walk, found, &mut reply);
+                    reply
+                }))
+            }
+        }
+    }
+}
+
+/// NF3DIR (RFC 1813 section 2.5).
+const DIRECTORY: u32 = 2;
+
+/// Looks a path up, name by name, at a store that is there.
+async fn look_up(state: &State, service: &MountService, walk: &Walk) -> Result<Walked, u32> {
+    let root = service.root(walk.export).ok_or(status::JUKEBOX)?;
+    let store = state.any_store().ok_or(status::JUKEBOX)?;
+    let asker = Asker::connect(&state.config.stores[store], state.addresses[store], WALK_MAX)
+        .await
+        .map_err(|_| status::JUKEBOX)?;
+    let mut found = Walked { handle: root.handle.clone(), directory: true };
+    for name in &walk.components {
+        let arguments = |call: &mut Vec<u8>| xdr::put_opaque(call, name);
+        match asker.ask(Procedure::Lookup, "a mounted path", &found.handle, arguments).await {
+            Ok((message, Results::Lookup { handle, attributes_at })) => {
+                let attributes = attributes_at.and_then(|at| nfs3::attributes(&message, at));
+                found.directory = attributes.is_none_or(|a| a.file_type == DIRECTORY);
+                found.handle = message[handle].to_vec();
+            }
+            Err(SurveyError::Nfs { status, .. }) => return Err(status),
+            Ok(_) | Err(_) => return Err(status::SERVERFAULT),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,312 @@
+//! The plex as a whole: stores surveyed and watched, shards running, periods closed and kept.
+
+mod coherence;
+mod desk;
+mod health;
+mod periods;
+mod state;
+mod survey;
+
+pub use state::{Exception, Health};
+pub use survey::SurveyError;
+
+use crate::config::{Config, DuplicateCache, Store, StoreAddress, Transport};
+use crate::exports::{Exports, MountList, MountService};
+use crate::heat::{HeatLimits, PeriodRecord, Recorder};
+use crate::history::{History, HistoryError, HistoryLimits};
+use crate::net::{self, LinkSpec, ListenError, ShardHandle, ShardSpec, ShardStatus};
+use arc_swap::ArcSwap;
+use clockwork_placement::{StoreEntry, StoreState, Table, TableError};
+use clockwork_switch::duplicates::DuplicateLimits;
+use clockwork_switch::pins::PinLimits;
+use clockwork_switch::{Shared, SharedLimits, StoreFacts, SwitchLimits};
+use clockwork_wire::record::RecordLimits;
+use desk::PlexDesk;
+use periods::Measured;
+use state::{State, StoreMark, Wanted, id};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// How long the start waits for the stores' first answers.
+const STORES_WAIT: Duration = Duration::from_secs(10);
+/// How often files are tried again that could not be moved because they were pinned.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Why a plex cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum PlexError {
+    /// A socket cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A store's host name means nothing.
+    #[error("store `{store}`: its address {address} cannot be resolved: {source}")]
+    Resolve {
+        /// The store.
+        store: String,
+        /// Its address as configured.
+        address: StoreAddress,
+        /// What the resolver said.
+        source: std::io::Error,
+    },
+    /// The stores make no table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The history cannot be opened.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// A thread cannot be started.
+    #[error("cannot start a shard: {0}")]
+    Shard(std::io::Error),
+}
+
+/// A running plex.
+pub struct Plex {
+    state: Arc<State>,
+    measured: Arc<Measured>,
+    addresses: Vec<SocketAddr>,
+    tasks: Vec<JoinHandle<()>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Plex {
+    /// Starts a plex; returns when its stores have answered, or have had the time to. `clocked`: periods close on the
+    /// clock; otherwise only [`Plex::close_period`] closes them.
+    ///
+    /// # Errors
+    /// When it cannot listen, resolve, or open its history. A store that does not answer is no error: it is let in when
+    /// it does.
+    pub async fn start(config: Config, clocked: bool) -> Result<Self, PlexError> {
+        warn_of_ports(&config);
+        let shards = config.shards().get();
+        let listen = &config.listen;
+        let (listeners, addresses) = net::listen(&listen.addresses, shards, listen.tcp, listen.udp)?;
+        let history = match &config.history.path {
+            Some(path) => Some(open_history(path, &config)?),
+            None => None,
+        };
+        let state = Arc::new(make_state(config).await?);
+        let measured = Arc::new(Measured::new(state.config.limits.names_max, history));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let specs = shard_specs(&state, listeners, &connections);
+        let running = net::spawn(specs).map_err(PlexError::Shard)?;
+        // Set once, here.
+        let _ = state.shards.set(running);
+        let mut plex = Self { state, measured, addresses, tasks: Vec::new(), connections };
+        plex.watch_stores().await;
+        let state = Arc::clone(&plex.state);
+        plex.tasks.push(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SETTLE).await;
+                state.settle();
+            }
+        }));
+        if clocked {
+            plex.tasks.push(tokio::spawn(Arc::clone(&plex.measured).run(Arc::clone(&plex.state))));
+        }
+        Ok(plex)
+    }
+
+    async fn watch_stores(&mut self) {
+        let (decided, mut count) = tokio::sync::watch::channel(0);
+        let stores = self.state.config.stores.len();
+        for store in 0..stores {
+            let watching = health::watch_store(Arc::clone(&self.state), store, decided.clone());
+            self.tasks.push(tokio::spawn(watching));
+        }
+        // Those that are late are let in later.
+        let _ = tokio::time::timeout(STORES_WAIT, count.wait_for(|count| *count == stores)).await;
+    }
+
+    /// Where clients reach the plex.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.state.config
+    }
+
+    /// What is known of each store.
+    #[must_use]
+    pub fn stores(&self) -> Vec<(String, Health)> {
+        let wanted = self.state.wanted();
+        wanted
+            .stores
+            .iter()
+            .zip(&self.state.config.stores)
+            .map(|(m, s)| (s.name.clone(), m.health.clone()))
+            .collect()
+    }
+
+    /// Closes the period and returns what was measured in it.
+    pub async fn close_period(&self) -> Arc<PeriodRecord> {
+        self.measured.close(&self.state).await
+    }
+
+    /// The shards' states.
+    pub async fn shards(&self) -> Vec<ShardStatus> {
+        let mut all = Vec::new();
+        for shard in self.state.shards.get().into_iter().flatten() {
+            all.extend(shard.status().await);
+        }
+        all
+    }
+
+    /// Ends the plex: no more calls are taken.
+    pub fn stop(&self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        for shard in self.state.shards.get().into_iter().flatten() {
+            ShardHandle::stop(shard);
+        }
+    }
+}
+
+impl Drop for Plex {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn open_history(path: &std::path::Path, config: &Config) -> Result<Arc<History>, HistoryError> {
+    let limits =
+        HistoryLimits { periods_max: config.history.periods_max, bytes_max: config.history.bytes_max };
+    let opened = History::open(path, limits)?;
+    if let Some(moved) = &opened.moved_aside {
+        tracing::error!("{moved}");
+    }
+    Ok(Arc::new(opened.history))
+}
+
+/// Stores that export with `secure` want calls from a port below 1024.
+fn warn_of_ports(config: &Config) {
+    let wanted: Vec<&str> =
+        config.stores.iter().filter(|store| store.privileged_port).map(|store| store.name.as_str()).collect();
+    if !wanted.is_empty() && !net::may_bind_reserved_port() {
+        tracing::warn!(
+            stores = wanted.join(", "),
+            "this process may not use ports below 1024 (capability CAP_NET_BIND_SERVICE): stores that export with `secure` will refuse its calls"
+        );
+    }
+}
+
+async fn make_state(config: Config) -> Result<State, PlexError> {
+    let mut addresses = Vec::new();
+    for store in &config.stores {
+        addresses.push(resolve(store).await?);
+    }
+    // Nothing is known of the stores yet, so nothing is routed to them.
+    let entries = config.stores.iter().map(|store| StoreEntry {
+        name: store.name.clone(),
+        weight: store.weight,
+        state: StoreState::Drained,
+    });
+    let table = Table::new(config.routing.seed, entries.collect())?;
+    let limits = &config.limits;
+    let shared_limits = SharedLimits {
+        duplicates: DuplicateLimits {
+            bytes_max: limits.duplicate_bytes_max,
+            age_min: limits.duplicate_age,
+            ..DuplicateLimits::default()
+        },
+        pins: PinLimits { pins_max: limits.pins_max, age_max: limits.pin_age },
+        listing_verifiers_max: limits.listing_verifiers_max,
+    };
+    let shards = config.shards().get();
+    let facts = config.stores.iter().map(|store| store_facts(store, shards)).collect();
+    let shared = Shared::new(table, facts, shared_limits, rand::random());
+    let exports = Arc::new(Exports::new(&config.exports));
+    let mounts = MountService::new(exports, Vec::new(), Arc::new(MountList::new(limits.mounts_max)));
+    let wanted = Wanted { stores: vec![StoreMark::default(); config.stores.len()], ..Wanted::default() };
+    Ok(State {
+        addresses,
+        shared: Arc::new(shared),
+        mounts: ArcSwap::from_pointee(mounts),
+        shards: OnceLock::new(),
+        wanted: Mutex::new(wanted),
+        config,
+    })
+}
+
+fn store_facts(store: &Store, shards: usize) -> StoreFacts {
+    let transport = match store.transport {
+        Transport::Tcp => clockwork_switch::Transport::Stream,
+        Transport::Udp => clockwork_switch::Transport::Datagram,
+    };
+    let duplicate_cache = match store.duplicate_cache {
+        DuplicateCache::Address => clockwork_switch::DuplicateCache::Address,
+        DuplicateCache::None => clockwork_switch::DuplicateCache::None,
+    };
+    let calls_max = u32::try_from(store.calls_max / shards).unwrap_or(u32::MAX).max(1);
+    StoreFacts::new(&store.name, transport, duplicate_cache, calls_max)
+}
+
+async fn resolve(store: &Store) -> Result<SocketAddr, PlexError> {
+    let failed =
+        |source| PlexError::Resolve { store: store.name.clone(), address: store.address.clone(), source };
+    let mut found =
+        tokio::net::lookup_host((store.address.host(), store.address.port())).await.map_err(failed)?;
+    found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
+}
+
+fn shard_specs(
+    state: &Arc<State>,
+    listeners: Vec<net::Listeners>,
+    connections: &Arc<AtomicUsize>,
+) -> Vec<ShardSpec> {
+    let config = &state.config;
+    let shards = listeners.len();
+    let limits = SwitchLimits {
+        pending_calls_max: (config.limits.pending_calls_max / shards).max(1),
+        ..SwitchLimits::default()
+    };
+    let records = RecordLimits {
+        record_bytes_max: u32::try_from(config.limits.record_bytes_max).unwrap_or(u32::MAX),
+        fragments_max: u32::try_from(config.limits.fragments_max).unwrap_or(u32::MAX),
+    };
+    let heat = HeatLimits { files_max: config.limits.heat_files_max / shards, ..HeatLimits::default() };
+    let origin = Instant::now();
+    let connection_ids = Arc::new(AtomicU64::new(1));
+    let spec = |listeners| ShardSpec {
+        shared: Arc::clone(&state.shared),
+        desk: Arc::new(PlexDesk(Arc::clone(state))),
+        listeners,
+        links: links(state),
+        limits,
+        records,
+        client_calls_max: u32::try_from(config.limits.client_calls_max).unwrap_or(u32::MAX),
+        connections_max: config.limits.connections_max,
+        connections: Arc::clone(connections),
+        connection_ids: Arc::clone(&connection_ids),
+        origin,
+        first_xid: rand::random(),
+        recorder: Recorder::new(heat, config.stores.len()),
+    };
+    listeners.into_iter().map(spec).collect()
+}
+
+/// One shard's links.
+fn links(state: &State) -> Vec<LinkSpec> {
+    let mut links = Vec::new();
+    for (number, store) in state.config.stores.iter().enumerate() {
+        let facts = &state.shared.stores[number];
+        for _ in 0..store.connections_per_core {
+            links.push(LinkSpec {
+                store: id(number),
+                name: store.name.clone(),
+                address: state.addresses[number],
+                transport: facts.transport,
+                keep_port: facts.duplicate_cache == clockwork_switch::DuplicateCache::Address,
+                reserved_port: store.privileged_port,
+            });
+        }
+    }
+    links
+}

@@ -1,0 +1,184 @@
+//! What the plex knows of its stores and what it wants: the states, the exception set, and the routing table made of
+//! both.
+
+use super::survey::{Survey, cookies_alike};
+use crate::config::Config;
+use crate::exports::{MountService, Root, common_flavors};
+use crate::net::ShardHandle;
+use arc_swap::ArcSwap;
+use clockwork_placement::{StoreEntry, StoreId, StoreState, Table, TableError};
+use clockwork_switch::{DATAGRAM_TRANSFER_BYTES_MAX, Shared, TransferSizes};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is known of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It has not answered yet.
+    #[default]
+    Unknown,
+    /// It answers.
+    Up,
+    /// It has stopped answering.
+    Down {
+        /// What the last probe said.
+        reason: String,
+    },
+    /// It answers, but must not be used.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One store, as the plex sees it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StoreMark {
+    pub(crate) health: Health,
+    pub(crate) drained: bool,
+    pub(crate) survey: Option<Survey>,
+    /// Probes that have failed in a row.
+    pub(crate) failures: u32,
+}
+
+/// A file that does not follow the default rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exception {
+    /// The store's name: numbers change when the configuration does.
+    pub store: String,
+    /// Why.
+    pub reason: String,
+    /// When it was made, milliseconds since 1970 UTC.
+    pub since_unix_ms: u64,
+}
+
+/// What the plex wants.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) stores: Vec<StoreMark>,
+    pub(crate) exceptions: BTreeMap<Box<[u8]>, Exception>,
+    /// Files that could not be moved yet because they are pinned.
+    pub(crate) waiting: usize,
+}
+
+/// A plex's state, shared by its tasks.
+pub(crate) struct State {
+    pub(crate) config: Config,
+    /// By store: where it serves NFS.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mounts: ArcSwap<MountService>,
+    pub(crate) shards: OnceLock<Vec<ShardHandle>>,
+    pub(crate) wanted: Mutex<Wanted>,
+}
+
+/// The store's number; a configuration cannot have as many stores as would not fit.
+pub(crate) fn id(store: usize) -> StoreId {
+    StoreId(u16::try_from(store).unwrap_or(u16::MAX))
+}
+
+impl State {
+    pub(crate) fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        // Every change under this lock is one assignment: a panic elsewhere leaves nothing half done.
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table that follows from what is wanted.
+    fn table(&self, wanted: &Wanted) -> Result<Table, TableError> {
+        let entries = wanted.stores.iter().zip(&self.config.stores).map(|(mark, store)| StoreEntry {
+            name: store.name.clone(),
+            weight: store.weight,
+            state: match mark.health {
+                _ if mark.drained => StoreState::Drained,
+                Health::Up => StoreState::Up,
+                Health::Down { .. } => StoreState::Down,
+                // Nothing may go there, even when all others are down.
+                Health::Unknown | Health::Refused { .. } => StoreState::Drained,
+            },
+        });
+        let table = Table::new(self.config.routing.seed, entries.collect())?
+            .with_exception_files_max(self.config.limits.exception_files_max)?;
+        let number = |name: &str| self.config.stores.iter().position(|store| store.name == name).map(id);
+        let exceptions =
+            wanted.exceptions.iter().filter_map(|(handle, e)| Some((handle.clone(), number(&e.store)?)));
+        table.with_exceptions(exceptions)
+    }
+
+    /// Puts what is wanted in force. Files that are pinned stay until they are not.
+    pub(crate) fn apply(&self, wanted: &mut Wanted) -> Result<(), TableError> {
+        let table = self.table(wanted)?;
+        wanted.waiting = self.shared.place(&table)?;
+        Ok(())
+    }
+
+    /// Tries again to move files that were pinned.
+    pub(crate) fn settle(&self) {
+        let mut wanted = self.wanted();
+        if wanted.waiting > 0
+            && let Err(error) = self.apply(&mut wanted)
+        {
+            tracing::error!(%error, "cannot move files whose pins have gone");
+        }
+    }
+
+    /// A store that is there, for questions of the router's own.
+    pub(crate) fn any_store(&self) -> Option<usize> {
+        self.wanted().stores.iter().position(|mark| mark.health == Health::Up)
+    }
+
+    /// Tells every shard that a store's calls go elsewhere now.
+    pub(crate) fn tell_store_lost(&self, store: usize) {
+        for shard in self.shards.get().into_iter().flatten() {
+            shard.store_lost(id(store));
+        }
+    }
+
+    /// Sets what follows from the surveys of the stores that are in use: transfer sizes, whether listings can go on
+    /// elsewhere, the roots.
+    pub(crate) fn use_surveys(&self, wanted: &Wanted) {
+        let surveys: Vec<&Survey> = wanted
+            .stores
+            .iter()
+            .filter(|mark| matches!(mark.health, Health::Up | Health::Down { .. }))
+            .filter_map(|mark| mark.survey.as_ref())
+            .collect();
+        let Some(first) = surveys.first() else { return };
+        let limit = u32::try_from(self.config.limits.transfer_bytes_max).unwrap_or(u32::MAX);
+        let limit = if self.config.listen.udp { limit.min(DATAGRAM_TRANSFER_BYTES_MAX) } else { limit };
+        for (mark, facts) in wanted.stores.iter().zip(&self.shared.stores) {
+            let Some(survey) = &mark.survey else { continue };
+            let transport_max = match facts.transport {
+                clockwork_switch::Transport::Stream => u32::MAX,
+                clockwork_switch::Transport::Datagram => DATAGRAM_TRANSFER_BYTES_MAX,
+            };
+            facts.read_bytes_max.store(survey.read_bytes_max.min(transport_max), Ordering::Relaxed);
+            facts.write_bytes_max.store(survey.write_bytes_max.min(transport_max), Ordering::Relaxed);
+        }
+        let least = |size: fn(&Survey) -> u32, cap: u32| {
+            surveys.iter().map(|s| size(s)).min().unwrap_or(cap).min(cap)
+        };
+        let store_cap = |size: &dyn Fn(&clockwork_switch::StoreFacts) -> u32| {
+            self.shared.stores.iter().map(size).min().unwrap_or(limit).min(limit)
+        };
+        self.shared.set_transfer_sizes(TransferSizes {
+            read_max: least(|s| s.read_bytes_max, store_cap(&|f| f.read_bytes_max.load(Ordering::Relaxed))),
+            write_max: least(
+                |s| s.write_bytes_max,
+                store_cap(&|f| f.write_bytes_max.load(Ordering::Relaxed)),
+            ),
+            readdir: least(|s| s.readdir_bytes, limit),
+        });
+        self.shared.set_cookies_alike(
+            surveys.iter().all(|survey| std::ptr::eq(*survey, *first) || cookies_alike(first, survey)),
+        );
+        let roots = (0..self.config.exports.len()).map(|export| {
+            let flavors: Vec<&Vec<u32>> =
+                surveys.iter().map(|survey| &survey.roots[export].flavors).collect();
+            Some(Root { handle: first.roots[export].handle.clone(), flavors: common_flavors(&flavors) })
+        });
+        self.mounts.rcu(|service| service.with_roots(roots.clone().collect()));
+    }
+}
