@@ -305,6 +305,20 @@ impl Namespace {
         attributes(stat, self.generation, id.key)
     }
 
+    /// Bytes in all, free, free to users; files in all, free, free to users (RFC 1813 section 3.3.18).
+    pub(super) fn space(&self) -> Option<[u64; 6]> {
+        let space = rustix::fs::fstatvfs(&self.root).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        Some([
+            bytes(space.f_blocks),
+            bytes(space.f_bfree),
+            bytes(space.f_bavail),
+            space.f_files,
+            space.f_ffree,
+            space.f_favail,
+        ])
+    }
+
     /// READLINK (RFC 1813 section 3.3.5).
     pub(super) fn readlink(&self, id: FileId) -> Result<Vec<u8>, nfsstat3> {
         self.look(|table| {

@@ -1,0 +1,227 @@
+//! What the guard does to a call before `nfs3_server` sees it, and to the reply before the client does.
+//!
+//! `nfs3_server` allocates what a length field says before it looks whether the bytes are there (a credential
+//! with 2^32 groups ends the process), so every call is decoded here first; what is malformed is answered here.
+//! And it drops some of what a call says: that is put into the hints of the call's first handle.
+
+use clockwork_wire::nfs3::{Arguments, How, Procedure, Results, arguments, failure, results, status};
+use clockwork_wire::portmap::{self, Mapping, TCP};
+use clockwork_wire::rpc::{AUTH_SYS, Call, ReplyBody, parse_call, parse_reply, set_xid};
+use clockwork_wire::xdr::{Reader, set_u32_at, set_u64_at, u32_at};
+use clockwork_wire::{answer, mount, nfs3};
+
+use super::files::TRANSFER_BYTES_MAX;
+use super::handle::{Hints, WIRE_HANDLE_BYTES};
+
+/// What `nfs3_server` takes for the cookie verifier of a directory without attributes.
+const COOKIE_VERIFIER: u64 = 0xFFCC_FFCC_FFCC_FFCC;
+/// Groups of an AUTH_SYS credential at the most (RFC 5531 appendix A).
+const GROUPS_MAX: u32 = 16;
+/// Bytes of the machine's name in an AUTH_SYS credential at the most.
+const MACHINE_BYTES_MAX: u32 = 255;
+
+/// What is to become of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It goes to `nfs3_server`.
+    Pass(Passed),
+    /// The reply has been written; `nfs3_server` is not asked.
+    Answered,
+    /// It is no call: who sends such things does not speak RPC, and the connection is to be closed.
+    Nonsense,
+}
+
+/// A call that goes to `nfs3_server`, as its reply will need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// The client's number for it.
+    pub(super) xid: u32,
+    /// `None` for MOUNT.
+    pub(super) procedure: Option<Procedure>,
+    /// Bytes of data in a WRITE.
+    pub(super) written_bytes: u32,
+    /// Bytes of memory that the reply may take.
+    pub(super) reply_bytes_max: u32,
+}
+
+/// Looks at a message, answers it into `out` or makes it ready for `nfs3_server`. `port` is what the portmapper
+/// says for NFS and MOUNT.
+pub(super) fn judge(message: &mut [u8], port: u16, out: &mut Vec<u8>) -> Verdict {
+    let call = match parse_call(message) {
+        Ok(call) => call,
+        Err(error) if error.answer(out) => return Verdict::Answered,
+        Err(_) => return Verdict::Nonsense,
+    };
+    if call.flavor == AUTH_SYS && !sound_credential(&call, message) {
+        answer::auth_error(out, call.xid, answer::AUTH_BADCRED);
+        return Verdict::Answered;
+    }
+    match (call.program, call.version) {
+        (portmap::PROGRAM, _) => {
+            portmap::answer(message, &mappings(port), out);
+            Verdict::Answered
+        }
+        (nfs3::PROGRAM, nfs3::VERSION) => judge_nfs(&call, message, out),
+        (nfs3::PROGRAM, _) => {
+            answer::prog_mismatch(out, call.xid, nfs3::VERSION, nfs3::VERSION);
+            Verdict::Answered
+        }
+        (mount::PROGRAM, mount::VERSION) => judge_mount(&call, message, out),
+        (mount::PROGRAM, _) => {
+            answer::prog_mismatch(out, call.xid, mount::VERSION, mount::VERSION);
+            Verdict::Answered
+        }
+        _ => {
+            answer::prog_unavail(out, call.xid);
+            Verdict::Answered
+        }
+    }
+}
+
+fn mappings(port: u16) -> [Mapping; 2] {
+    [(nfs3::PROGRAM, nfs3::VERSION), (mount::PROGRAM, mount::VERSION)].map(|(program, version)| Mapping {
+        program,
+        version,
+        protocol: TCP,
+        port: port.into(),
+    })
+}
+
+/// Whether an AUTH_SYS credential is what it should be (RFC 5531 appendix A).
+fn sound_credential(call: &Call, message: &[u8]) -> bool {
+    let read = |mut reader: Reader<'_>| {
+        reader.u32()?;
+        reader.opaque(0, MACHINE_BYTES_MAX)?;
+        reader.u32()?;
+        reader.u32()?;
+        let groups = reader.choice(GROUPS_MAX)?;
+        for _ in 0..groups {
+            reader.u32()?;
+        }
+        Ok::<_, clockwork_wire::xdr::XdrError>(reader.at())
+    };
+    // Behind the flavour and the length.
+    let body = call.credential.start + 8;
+    read(Reader::new(message, body)).is_ok_and(|end| end <= call.credential.end)
+}
+
+fn judge_mount(call: &Call, message: &[u8], out: &mut Vec<u8>) -> Verdict {
+    let Some(procedure) = mount::Procedure::from_u32(call.procedure) else {
+        answer::proc_unavail(out, call.xid);
+        return Verdict::Answered;
+    };
+    let with_path = matches!(procedure, mount::Procedure::Mnt | mount::Procedure::Umnt);
+    if with_path && mount::path(message, call.arguments).is_err() {
+        answer::garbage_args(out, call.xid);
+        return Verdict::Answered;
+    }
+    if procedure == mount::Procedure::Dump {
+        // Nobody keeps a list of who has mounted what; an empty one is what the RFC allows for that.
+        mount::dump::<&[u8], &[u8]>(out, call.xid, &[]);
+        return Verdict::Answered;
+    }
+    Verdict::Pass(Passed { xid: call.xid, procedure: None, written_bytes: 0, reply_bytes_max: 1024 })
+}
+
+fn judge_nfs(call: &Call, message: &mut [u8], out: &mut Vec<u8>) -> Verdict {
+    let Some(procedure) = Procedure::from_u32(call.procedure) else {
+        answer::proc_unavail(out, call.xid);
+        return Verdict::Answered;
+    };
+    let Ok(arguments) = arguments(procedure, message, call.arguments) else {
+        answer::garbage_args(out, call.xid);
+        return Verdict::Answered;
+    };
+    if matches!(procedure, Procedure::Link | Procedure::Mknod) {
+        failure(out, call.xid, procedure, status::NOTSUPP);
+        return Verdict::Answered;
+    }
+    let mut passed =
+        Passed { xid: call.xid, procedure: Some(procedure), written_bytes: 0, reply_bytes_max: 1024 };
+    match arguments {
+        Arguments::Read { count, .. } => passed.reply_bytes_max += count.min(TRANSFER_BYTES_MAX),
+        Arguments::Write { ref data, .. } => {
+            passed.written_bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        }
+        Arguments::Readdir { cookie, verifier_at, count, count_at, .. } => {
+            let verifier = if cookie == 0 { 0 } else { COOKIE_VERIFIER };
+            set_u64_at(message, verifier_at, verifier);
+            set_u32_at(message, count_at, count.min(TRANSFER_BYTES_MAX));
+            passed.reply_bytes_max += count.min(TRANSFER_BYTES_MAX);
+        }
+        Arguments::Readdirplus { maxcount, maxcount_at, .. } => {
+            set_u32_at(message, maxcount_at, maxcount.min(TRANSFER_BYTES_MAX));
+            passed.reply_bytes_max += maxcount.min(TRANSFER_BYTES_MAX);
+        }
+        _ => {}
+    }
+    if let Some(handle) = arguments.handle()
+        && handle.len() == WIRE_HANDLE_BYTES
+    {
+        let hints = hints(procedure, &arguments, message).to_bytes();
+        set_u32_at(message, handle.end - hints.len(), u32::from_be_bytes(hints));
+    }
+    Verdict::Pass(passed)
+}
+
+/// What `nfs3_server` would not pass on. A client's own hints are overwritten.
+fn hints(procedure: Procedure, arguments: &Arguments, message: &[u8]) -> Hints {
+    match arguments {
+        Arguments::Readdir { .. } => Hints::LISTING,
+        Arguments::Name { .. } if procedure == Procedure::Rmdir => Hints::RMDIR,
+        Arguments::Make { how: How::Guarded, .. } => Hints::GUARDED,
+        Arguments::Make { how: How::Directory, name, .. } => {
+            // The attributes begin behind the padded name: whether there is a mode, and the mode.
+            let at = name.end.next_multiple_of(4);
+            match (u32_at(message, at), u32_at(message, at + 4)) {
+                (Some(1), Some(mode)) => Hints::mode(mode),
+                _ => Hints::default(),
+            }
+        }
+        _ => Hints::default(),
+    }
+}
+
+/// What a store adds to a reply of `nfs3_server`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Touch {
+    /// Mixed into the verifier of WRITE and COMMIT: another at every start.
+    pub(super) verifier: u64,
+    /// What FSSTAT says: bytes in all, free, free to users; files in all, free, free to users.
+    pub(super) space: Option<[u64; 6]>,
+}
+
+/// Makes a reply the client's: its XID, the store's verifier, the file system's true sizes. Gives the bytes of
+/// file data that it carries.
+pub(super) fn finish(reply: &mut [u8], passed: &Passed, touch: &Touch) -> u32 {
+    set_xid(reply, passed.xid);
+    let Some(procedure) = passed.procedure else { return 0 };
+    let Ok(header) = parse_reply(reply) else { return 0 };
+    let ReplyBody::Accepted { stat: answer::SUCCESS, results: at } = header.body else { return 0 };
+    match results(procedure, reply, at) {
+        Ok(Results::Read { count, .. }) => return count,
+        Ok(Results::Write { verifier_at, .. } | Results::Commit { verifier_at }) => {
+            set_u64_at(reply, verifier_at, touch.verifier);
+        }
+        Ok(Results::Other) if procedure == Procedure::Fsstat => finish_fsstat(reply, touch),
+        // What RFC 1813 section 3.3.20 means by linkmax and name_max: hard links are not made, names as in Linux.
+        Ok(Results::Other) if procedure == Procedure::Pathconf => {
+            if let Some(at) = reply.len().checked_sub(24) {
+                set_u32_at(reply, at, 1);
+                set_u32_at(reply, at + 4, 255);
+            }
+        }
+        _ => {}
+    }
+    0
+}
+
+/// The results of FSSTAT end in six sizes and one more word.
+fn finish_fsstat(reply: &mut [u8], touch: &Touch) {
+    let (Some(space), Some(begin)) = (touch.space, reply.len().checked_sub(6 * 8 + 4)) else { return };
+    for (size, at) in space.into_iter().zip((begin..).step_by(8)) {
+        set_u64_at(reply, at, size);
+    }
+    // How long these may be believed, in seconds: others write, too.
+    set_u32_at(reply, begin + 6 * 8, 0);
+}
