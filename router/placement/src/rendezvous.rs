@@ -75,7 +75,7 @@ fn negative_ln(draw: u64) -> f64 {
     let twice = 2 * (draw >> 12) + 1;
     let zeros = twice.leading_zeros();
     // `twice` = mantissa x 2^(63 - zeros), with the mantissa in [1, 2), written straight into the bits of an f64.
-    let mut mantissa = f64::from_bits(ONE | ((twice << (zeros + 1)) >> 12) & MANTISSA);
+    let mut mantissa = f64::from_bits(ONE | ((twice << zeros << 1) >> 12) & MANTISSA);
     let mut exponent = 63.0 - f64::from(zeros) - 53.0;
     if mantissa > std::f64::consts::SQRT_2 {
         mantissa *= 0.5;

@@ -185,14 +185,20 @@ impl Table {
     /// The next table, with this file back under the default rule.
     #[must_use]
     pub fn without_exception(&self, handle: &[u8]) -> Self {
-        let exceptions = Exceptions::new(self.exceptions.iter().filter(|e| *e.handle != *handle).cloned());
-        Self { exceptions, version: self.version + 1, ..self.clone() }
+        self.successor(Exceptions::new(self.exceptions.iter().filter(|e| *e.handle != *handle).cloned()))
     }
 
     fn next(&self, files: impl Iterator<Item = Exception>) -> Result<Self, TableError> {
-        let table = Self { exceptions: Exceptions::new(files), version: self.version + 1, ..self.clone() };
+        let table = self.successor(Exceptions::new(files));
         table.check_exceptions()?;
         Ok(table)
+    }
+
+    fn successor(&self, exceptions: Exceptions) -> Self {
+        let Self { seed, version, exception_files_max, .. } = *self;
+        let (stores, serving, buckets) =
+            (Arc::clone(&self.stores), self.serving.clone(), Arc::clone(&self.buckets));
+        Self { seed, version: version + 1, stores, serving, buckets, exceptions, exception_files_max }
     }
 
     fn check_exceptions(&self) -> Result<(), TableError> {
@@ -322,3 +328,6 @@ fn runners(stores: &[StoreEntry], serving: &[bool]) -> Vec<Runner> {
     let racing = ids(stores).zip(serving).filter(|&(_, &serves)| serves);
     racing.map(|((store, e), _)| Runner { name: e.name.clone(), weight: e.weight, store }).collect()
 }
+
+#[cfg(test)]
+mod tests;
