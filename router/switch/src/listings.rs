@@ -180,3 +180,6 @@ impl Verifiers {
         self.young.insert(body, verifier);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -187,8 +187,9 @@ impl SendLog {
     /// really outstanding. A record that is still to be sent stays where it is.
     #[must_use]
     pub fn relocate(&mut self, position: LogPosition) -> LogPosition {
-        let sent = self.chunk(position.chunk).is_some_and(|chunk| position.range().end <= chunk.sent);
-        if !sent {
+        let Some(chunk) = self.chunk(position.chunk) else { return position };
+        let alone = chunk.data.len() == position.length();
+        if alone || position.range().end > chunk.sent {
             return position;
         }
         let number = self.occupy(Vec::with_capacity(position.length()));
@@ -266,6 +267,10 @@ impl SendLog {
     /// released or requeued.
     pub fn discard_unsent(&mut self) {
         self.sent(self.unsent);
+        // What is requeued goes into another chunk, so that this one is free once all of it has been.
+        if self.tail.and_then(|tail| self.chunk(tail)).is_some_and(|chunk| !chunk.data.is_empty()) {
+            self.tail = None;
+        }
     }
 
     /// Bytes held: everything in chunks that hold a record not released or a byte not sent, marks and the neighbours of
@@ -426,3 +431,6 @@ impl LogPosition {
 fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests;

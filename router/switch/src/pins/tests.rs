@@ -1,0 +1,377 @@
+use super::*;
+use proptest::prelude::*;
+use std::sync::atomic::AtomicU16;
+
+const A: StoreId = StoreId(0);
+const B: StoreId = StoreId(1);
+const FILE: &[u8] = b"a file";
+const HASH: HandleHash = HandleHash(0x1234_5678_9abc_def0);
+
+fn pins() -> Pins {
+    Pins::new(PinLimits::default())
+}
+
+fn write(pins: &Pins, route: StoreId) -> PinnedWrite {
+    pins.write(Time(0), FILE, HASH, b"writer", || Some(route)).unwrap()
+}
+
+fn commit(pins: &Pins, route: StoreId) -> PinnedCommit {
+    pins.commit(FILE, HASH, || Some(route)).unwrap()
+}
+
+fn unstable(pins: &Pins, token: PinToken, offset: u64, count: u32) {
+    pins.wrote(FILE, HASH, token, Wrote::Unstable { offset, count });
+}
+
+#[test]
+fn a09_commit_reaches_the_store_that_took_the_write_though_the_route_has_changed() {
+    let pins = pins();
+    let first = write(&pins, A);
+    assert_eq!((first.store, first.pinned), (A, true));
+    assert_eq!(write(&pins, B).store, A, "a write in flight pins already");
+    unstable(&pins, first.token, 0, 100);
+    let sent = commit(&pins, B);
+    assert_eq!((sent.store, sent.pinned), (A, true));
+    assert!(!pins.committed(FILE, HASH, sent.token, 0, 0, true), "the other write was in flight");
+    assert_eq!(pins.store_of(FILE, HASH), Some(A));
+}
+
+#[test]
+fn a09_a_commit_after_all_writes_frees_the_file() {
+    let pins = pins();
+    for offset in [0, 100] {
+        let sent = write(&pins, A);
+        unstable(&pins, sent.token, offset, 100);
+    }
+    let failed = commit(&pins, B);
+    assert!(!pins.committed(FILE, HASH, failed.token, 0, 0, false));
+    let sent = commit(&pins, B);
+    assert!(pins.committed(FILE, HASH, sent.token, 0, 0, true));
+    assert_eq!((pins.store_of(FILE, HASH), pins.len()), (None, 0));
+    let next = write(&pins, B);
+    assert_eq!(next.store, B);
+    let elsewhere = pins.commit(b"another file", HandleHash(9), || Some(B)).unwrap();
+    assert_eq!((elsewhere.store, elsewhere.pinned), (B, false));
+    assert!(pins.committed(b"another file", HandleHash(9), elsewhere.token, 0, 0, true), "it has no pin");
+}
+
+#[test]
+fn a09_a_write_sent_after_the_commit_keeps_the_pin() {
+    let pins = pins();
+    let before = write(&pins, A);
+    unstable(&pins, before.token, 0, 100);
+    let sent = commit(&pins, A);
+    let after = write(&pins, A);
+    unstable(&pins, after.token, 0, 100);
+    assert!(!pins.committed(FILE, HASH, sent.token, 0, 0, true));
+    let sent = commit(&pins, A);
+    assert!(pins.committed(FILE, HASH, sent.token, 0, 0, true));
+}
+
+#[test]
+fn a09_commits_of_parts_free_the_file_once_they_cover_everything() {
+    let pins = pins();
+    for (offset, count) in [(0, 100), (200, 50), (100, 20)] {
+        let sent = write(&pins, A);
+        unstable(&pins, sent.token, offset, count);
+    }
+    for (offset, count, free) in [(0, 120, false), (190, 20, false), (230, 100, false), (205, 30, true)] {
+        let sent = commit(&pins, A);
+        assert_eq!(pins.committed(FILE, HASH, sent.token, offset, count, true), free, "{offset}+{count}");
+    }
+    // Count 0: to the end, from the offset on.
+    let sent = write(&pins, A);
+    unstable(&pins, sent.token, 1000, 100);
+    for (offset, free) in [(1050, false), (1000, true)] {
+        let sent = commit(&pins, A);
+        assert_eq!(pins.committed(FILE, HASH, sent.token, offset, 0, true), free);
+    }
+}
+
+#[test]
+fn stable_and_failed_writes_leave_no_pin() {
+    let pins = pins();
+    for outcome in [Wrote::Stable, Wrote::Failed, Wrote::Unstable { offset: 5, count: 0 }] {
+        let sent = write(&pins, A);
+        assert_eq!(pins.len(), 1);
+        pins.wrote(FILE, HASH, sent.token, outcome);
+        assert_eq!((pins.len(), pins.store_of(FILE, HASH)), (0, None), "{outcome:?}");
+    }
+    assert!(pins.write(Time(0), FILE, HASH, b"", || None).is_none());
+    assert!(pins.commit(FILE, HASH, || None).is_none());
+    assert!(pins.is_empty());
+}
+
+#[test]
+fn a09_a_restarted_stores_pins_go_and_late_replies_do_not_disturb_new_ones() {
+    let pins = pins();
+    let lost = write(&pins, A);
+    let late = write(&pins, A);
+    unstable(&pins, lost.token, 0, 100);
+    let old_commit = commit(&pins, A);
+    pins.store_restarted(B);
+    assert_eq!(pins.len(), 1);
+    pins.store_restarted(A);
+    assert_eq!(pins.len(), 0);
+    let new = write(&pins, B);
+    assert_eq!(new.store, B);
+    pins.wrote(FILE, HASH, late.token, Wrote::Failed);
+    assert!(!pins.committed(FILE, HASH, old_commit.token, 0, 0, true));
+    assert_eq!(pins.store_of(FILE, HASH), Some(B));
+    pins.wrote(FILE, HASH, new.token, Wrote::Stable);
+    assert_eq!(pins.len(), 0);
+}
+
+#[test]
+fn beyond_the_limit_writes_are_not_pinned_and_say_so() {
+    let pins = Pins::new(PinLimits { pins_max: 1, ..PinLimits::default() });
+    let first = write(&pins, A);
+    let (other, hash) = (b"other".as_slice(), HandleHash(77));
+    let refused = pins.write(Time(0), other, hash, b"", || Some(B)).unwrap();
+    assert_eq!((refused.store, refused.pinned, pins.refused(), pins.len()), (B, false, 1, 1));
+    pins.wrote(other, hash, refused.token, Wrote::Unstable { offset: 0, count: 9 });
+    assert_eq!(pins.store_of(other, hash), None);
+    assert!(write(&pins, B).pinned, "a file that is pinned stays so");
+    pins.wrote(FILE, HASH, first.token, Wrote::Stable);
+    assert_eq!(pins.len(), 1, "its second write is still in flight");
+}
+
+#[test]
+fn a_file_of_equal_hash_is_not_taken_for_the_pinned_one() {
+    let pins = pins();
+    let first = write(&pins, A);
+    let other = pins.write(Time(0), b"twin", HASH, b"", || Some(B)).unwrap();
+    assert_eq!((other.store, other.pinned), (B, false));
+    pins.wrote(b"twin", HASH, other.token, Wrote::Stable);
+    assert_eq!((pins.store_of(b"twin", HASH), pins.store_of(FILE, HASH)), (None, Some(A)));
+    pins.wrote(FILE, HASH, first.token, Wrote::Stable);
+    assert!(pins.is_empty());
+}
+
+#[test]
+fn overdue_pins_are_reported_once_an_age_with_the_latest_credential() {
+    let age_max = Duration::from_secs(60);
+    let pins = Pins::new(PinLimits { pins_max: 10, age_max });
+    let first = write(&pins, A);
+    unstable(&pins, first.token, 0, 10);
+    let second = pins.write(Time(5), FILE, HASH, b"second writer", || None).unwrap();
+    unstable(&pins, second.token, 0, 10);
+    assert_eq!(pins.overdue(Time(59_999_999)), []);
+    let expected =
+        Overdue { handle: FILE.into(), hash: HASH, credential: (*b"second writer").into(), store: A };
+    assert_eq!(pins.overdue(Time(60_000_000)), std::slice::from_ref(&expected));
+    assert_eq!(pins.overdue(Time(119_999_999)), []);
+    assert_eq!(pins.overdue(Time(120_000_000)), [expected]);
+    let sent = commit(&pins, B);
+    assert!(pins.committed(FILE, HASH, sent.token, 0, 0, true));
+    assert_eq!(pins.overdue(Time(u64::MAX)), []);
+}
+
+/// Two writers, each with a file of its own, pin where the route says while another thread moves what is not pinned: no
+/// route ever contradicts a pin.
+#[test]
+fn a_table_swapped_while_the_pins_stand_still_never_contradicts_one() {
+    let pins = pins();
+    let routes = [AtomicU16::new(0), AtomicU16::new(0)];
+    let moves = AtomicUsize::new(0);
+    let file = |n: u64| (n.to_be_bytes(), HandleHash(n << 20));
+    let write_and_commit = |n: u64| {
+        let (handle, hash) = file(n);
+        let route = || Some(StoreId(routes[usize::from(n == 1)].load(Ordering::Relaxed)));
+        let sent = pins.write(Time(0), &handle, hash, b"", route).unwrap();
+        assert_eq!(route(), Some(sent.store), "no move while the write is in flight");
+        pins.wrote(&handle, hash, sent.token, Wrote::Unstable { offset: 0, count: 1 });
+        let sent = pins.commit(&handle, hash, route).unwrap();
+        assert_eq!(route(), Some(sent.store), "no move while bytes are outstanding");
+        assert!(pins.committed(&handle, hash, sent.token, 0, 0, true));
+    };
+    std::thread::scope(|scope| {
+        for n in 0..2 {
+            let (write_and_commit, moves) = (&write_and_commit, &moves);
+            scope.spawn(move || {
+                while moves.load(Ordering::Relaxed) < 200 {
+                    (0..20).for_each(|_| write_and_commit(n));
+                    std::thread::yield_now();
+                }
+            });
+        }
+        while moves.load(Ordering::Relaxed) < 200 {
+            pins.frozen(|frozen| {
+                for (n, route) in (0..).zip(&routes) {
+                    let (handle, hash) = file(n);
+                    if frozen.store_of(&handle, hash).is_none() {
+                        route.fetch_xor(1, Ordering::Relaxed);
+                        moves.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            std::thread::yield_now();
+        }
+    });
+    assert!(pins.is_empty());
+}
+
+#[test]
+fn frozen_pins_are_all_listed() {
+    let pins = pins();
+    let mut expected = Vec::new();
+    for n in 0..200u64 {
+        let (handle, hash) = (n.to_be_bytes(), HandleHash(n << 20 | n << 50));
+        assert!(pins.write(Time(0), &handle, hash, b"", || Some(StoreId(3))).unwrap().pinned);
+        expected.push((handle.to_vec(), hash, StoreId(3)));
+    }
+    pins.frozen(|frozen| {
+        let mut listed: Vec<_> =
+            frozen.iter().map(|(handle, hash, store)| (handle.to_vec(), hash, store)).collect();
+        listed.sort();
+        assert_eq!(listed, expected);
+        assert_eq!(frozen.store_of(&[0; 8], HandleHash(0)), Some(StoreId(3)));
+        assert_eq!(frozen.store_of(b"none", HandleHash(0)), None);
+    });
+}
+
+proptest! {
+    /// Ranges against a set of bytes; joining the nearest may only add.
+    #[test]
+    fn ranges_hold_what_was_added_and_not_removed(
+        steps in proptest::collection::vec((any::<bool>(), 0..200u64, 0..12u64), 0..60),
+    ) {
+        let mut ranges = Ranges::default();
+        let mut bytes = std::collections::BTreeSet::new();
+        let mut joined = false;
+        for (add, start, length) in steps {
+            let before = ranges.0.len();
+            if add {
+                ranges.add(start, start + length);
+                bytes.extend(start..start + length);
+                joined |= before == RANGES_MAX && ranges.0.len() == RANGES_MAX;
+            } else {
+                ranges.remove(start, start + length);
+                bytes.retain(|byte| !(start..start + length).contains(byte));
+            }
+            prop_assert!(ranges.0.len() <= 2 * RANGES_MAX);
+            prop_assert!(ranges.0.iter().all(|range| range.0 < range.1));
+            prop_assert!(ranges.0.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+            let held: std::collections::BTreeSet<u64> = ranges.0.iter().flat_map(|&(a, b)| a..b).collect();
+            prop_assert!(held.is_superset(&bytes));
+            prop_assert!(joined || held == bytes);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset: u64, count: u32 },
+    Wrote(prop::sample::Index, u8),
+    Commit { offset: u64, count: u32 },
+    Committed(prop::sample::Index, bool),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        5 => (0..30u64, 1..10u32).prop_map(|(offset, count)| Step::Write { offset, count }),
+        6 => (index(), 0..6u8).prop_map(|(index, outcome)| Step::Wrote(index, outcome)),
+        4 => (0..10u64, 0..40u32).prop_map(|(offset, count)| Step::Commit { offset, count }),
+        4 => (index(), prop::bool::weighted(0.9)).prop_map(|(index, ok)| Step::Committed(index, ok)),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// A write or commit on its way to a store, of which this is the so many-th generation.
+struct Sent {
+    token: PinToken,
+    generation: u32,
+    offset: u64,
+    count: u32,
+}
+
+/// The file as its store sees it: what is not on stable storage.
+#[derive(Default)]
+struct File {
+    writing: Vec<Sent>,
+    /// With what was unstable when it was sent: only that is sure to be committed by it.
+    committing: Vec<(Sent, Vec<(u32, u64)>)>,
+    /// Which write, which byte.
+    unstable: Vec<(u32, u64)>,
+    generation: u32,
+    writes: u32,
+}
+
+impl File {
+    fn step(&mut self, pins: &Pins, step: Step) {
+        match step {
+            Step::Write { offset, count } => {
+                let sent = pins.write(Time(0), FILE, HASH, b"", || Some(A)).unwrap();
+                let (token, generation) = (sent.token, self.generation);
+                self.writing.push(Sent { token, generation, offset, count });
+            }
+            Step::Wrote(index, outcome) if !self.writing.is_empty() => {
+                let place = index.index(self.writing.len());
+                let Sent { token, generation, offset, count } = self.writing.swap_remove(place);
+                let outcome = match outcome {
+                    0 => Wrote::Failed,
+                    1 => Wrote::Stable,
+                    _ => Wrote::Unstable { offset, count },
+                };
+                pins.wrote(FILE, HASH, token, outcome);
+                if generation == self.generation && matches!(outcome, Wrote::Unstable { .. }) {
+                    self.writes += 1;
+                    let bytes = offset..offset + u64::from(count);
+                    self.unstable.extend(bytes.map(|byte| (self.writes, byte)));
+                }
+            }
+            Step::Commit { offset, count } => {
+                let sent = pins.commit(FILE, HASH, || Some(B)).unwrap();
+                assert!(sent.store == A || !self.is_pinned(), "COMMIT goes where the data is");
+                let (token, generation) = (sent.token, self.generation);
+                self.committing.push((Sent { token, generation, offset, count }, self.unstable.clone()));
+            }
+            Step::Committed(index, ok) if !self.committing.is_empty() => {
+                let place = index.index(self.committing.len());
+                let (Sent { token, generation, offset, count }, before) = self.committing.swap_remove(place);
+                if ok && generation == self.generation {
+                    let end = if count == 0 { u64::MAX } else { offset + u64::from(count) };
+                    let committed =
+                        |write: &(u32, u64)| before.contains(write) && (offset..end).contains(&write.1);
+                    self.unstable.retain(|write| !committed(write));
+                }
+                let free = pins.committed(FILE, HASH, token, offset, count, ok);
+                assert!(!free || !self.is_pinned(), "freed with bytes outstanding");
+            }
+            Step::Restart => {
+                pins.store_restarted(A);
+                self.generation += 1;
+                self.unstable.clear();
+            }
+            Step::Wrote(..) | Step::Committed(..) => {}
+        }
+    }
+
+    fn is_pinned(&self) -> bool {
+        !self.unstable.is_empty() || self.writing.iter().any(|write| write.generation == self.generation)
+    }
+}
+
+proptest! {
+    #[test]
+    fn a09_a_file_is_pinned_while_bytes_are_outstanding_and_free_after_a_last_commit(
+        steps in proptest::collection::vec(step(), 1..80),
+    ) {
+        let pins = pins();
+        let mut file = File::default();
+        for step in steps {
+            file.step(&pins, step);
+            if file.is_pinned() {
+                prop_assert_eq!(pins.store_of(FILE, HASH), Some(A));
+            }
+        }
+        for write in file.writing.drain(..) {
+            pins.wrote(FILE, HASH, write.token, Wrote::Failed);
+        }
+        let last = commit(&pins, A);
+        prop_assert!(pins.committed(FILE, HASH, last.token, 0, 0, true));
+        prop_assert!(pins.is_empty());
+    }
+}
