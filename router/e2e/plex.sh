@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# Sourced: starts a plex for the tests, or points them at SERVER=host:port. Sets PLEX_HOST, PLEX_PORT, PLEX_MOUNT_PORT and
+# PLEX_EXPORT, and what is started here is ended and removed with the script.
+
+# The release binary: as built already, or built now.
+plex_binary() {
+	BINARY=${CLOCKWORK:-${CARGO_TARGET_DIR:-$REPO/target}/release/clockwork}
+	[ -x "$BINARY" ] && return
+	say "building $BINARY"
+	(cd "$REPO" && cargo build --quiet --release --bin clockwork >&2) || die "cargo build --release failed"
+}
+
+# in_background NAME COMMAND...: starts a process whose output goes to $W/NAME.log; sets STARTED to its process number.
+in_background() {
+	local name=$1
+	shift
+	"$@" > "$W/$name.log" 2>&1 < /dev/null &
+	STARTED=$!
+	at_exit "kill $STARTED 2> /dev/null; wait $STARTED 2> /dev/null"
+}
+
+# plex_start: four embedded stores over one folder, and the router in front of them.
+plex_start() {
+	if [ -n "${SERVER:-}" ]; then
+		PLEX_HOST=${SERVER%:*} PLEX_PORT=${SERVER##*:}
+		PLEX_MOUNT_PORT=${MOUNTPORT:-$PLEX_PORT} PLEX_EXPORT=${EXPORT:-/}
+		port_open "$PLEX_HOST" "$PLEX_PORT" || die "nothing answers on SERVER=$SERVER"
+		return
+	fi
+	plex_binary
+	mkdir -p "$W/export"
+	local name port ports=()
+	for name in a b c d; do
+		port=$(free_port)
+		in_background "store-$name" "$BINARY" store "$W/export" --listen "127.0.0.1:$port" --name "$name" --seed 1
+		wait_port 127.0.0.1 "$port" "$STARTED" 20 || { cat "$W/store-$name.log" >&2; die "store $name did not start"; }
+		ports+=("$name=127.0.0.1:$port")
+	done
+	plex_route "${ports[@]}"
+}
+
+# plex_route NAME=ADDRESS:PORT...: the router in front of these stores, which serve NFS and MOUNT on one port.
+plex_route() {
+	plex_binary
+	PLEX_HOST=127.0.0.1 PLEX_PORT=$(free_port) PLEX_EXPORT=/
+	PLEX_MOUNT_PORT=$PLEX_PORT
+	plex_config "$@" > "$W/clockwork.toml"
+	in_background router "$BINARY" serve --config "$W/clockwork.toml"
+	wait_port "$PLEX_HOST" "$PLEX_PORT" "$STARTED" 20 || { cat "$W/router.log" "$W/clockwork.toml" >&2; die "the router did not start"; }
+}
