@@ -36,15 +36,53 @@ plex_start() {
 		wait_port 127.0.0.1 "$port" "$STARTED" 20 || { cat "$W/store-$name.log" >&2; die "store $name did not start"; }
 		ports+=("$name=127.0.0.1:$port")
 	done
+	# Embedded stores drop a repeated XID: the router repeats calls to them with new ones.
+	PLEX_STORE_FIELDS='duplicate_cache = "none"
+'
 	plex_route "${ports[@]}"
 }
 
-# plex_route NAME=ADDRESS:PORT...: the router in front of these stores, which serve NFS and MOUNT on one port.
+# plex_config PORT STORE...: the router's configuration. A store is NAME=HOST:PORT[:MOUNT_PORT[:EXPORT]].
+plex_config() {
+	local port=$1 store name host nfs mount export
+	shift
+	cat <<-TOML
+		[listen]
+		address = ["127.0.0.1:$port"]
+
+		[admin]
+		listen = "127.0.0.1:$(free_port)"
+
+		[[export]]
+		path = "/export"
+		clients = ["127.0.0.0/8"]
+		# qemu's user network and libnfs call from ports that need no privilege
+		secure = false
+
+		[heat]
+		period_seconds = 60
+
+		[history]
+		path = "$W/history"
+	TOML
+	for store in "$@"; do
+		name=${store%%=*}
+		IFS=: read -r host nfs mount export <<< "${store#*=}"
+		printf '\n[[store]]\nname = "%s"\naddress = "%s:%s"\n' "$name" "$host" "$nfs"
+		[ -z "$mount" ] || printf 'mount_port = %s\n' "$mount"
+		printf 'export = "%s"\n' "${export:-/}"
+		printf '%s' "${PLEX_STORE_FIELDS:-}"
+	done
+}
+
+# plex_route STORE...: the router in front of these stores, as plex_config takes them.
 plex_route() {
 	plex_binary
-	PLEX_HOST=127.0.0.1 PLEX_PORT=$(free_port) PLEX_EXPORT=/
+	PLEX_HOST=127.0.0.1 PLEX_PORT=$(free_port) PLEX_EXPORT=/export
 	PLEX_MOUNT_PORT=$PLEX_PORT
-	plex_config "$@" > "$W/clockwork.toml"
+	plex_config "$PLEX_PORT" "$@" > "$W/clockwork.toml"
 	in_background router "$BINARY" serve --config "$W/clockwork.toml"
-	wait_port "$PLEX_HOST" "$PLEX_PORT" "$STARTED" 20 || { cat "$W/router.log" "$W/clockwork.toml" >&2; die "the router did not start"; }
+	ROUTER_PID=$STARTED
+	wait_port "$PLEX_HOST" "$PLEX_PORT" "$STARTED" 20 ||
+		{ cat "$W/router.log" "$W/clockwork.toml" >&2; die "the router did not start"; }
 }
