@@ -49,7 +49,7 @@ plex_config() {
 	cat <<-TOML
 		[listen]
 		address = ["127.0.0.1:$port"]
-
+		${PLEX_LISTEN_FIELDS:-}
 		[admin]
 		listen = "127.0.0.1:$(free_port)"
 
