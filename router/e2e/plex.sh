@@ -44,7 +44,7 @@ plex_start() {
 
 # plex_config PORT STORE...: the router's configuration. A store is NAME=HOST:PORT[:MOUNT_PORT[:EXPORT]].
 plex_config() {
-	local port=$1 store name host nfs mount export
+	local port=$1 store name host nfs mount path
 	shift
 	cat <<-TOML
 		[listen]
@@ -67,10 +67,10 @@ plex_config() {
 	TOML
 	for store in "$@"; do
 		name=${store%%=*}
-		IFS=: read -r host nfs mount export <<< "${store#*=}"
+		IFS=: read -r host nfs mount path <<< "${store#*=}"
 		printf '\n[[store]]\nname = "%s"\naddress = "%s:%s"\n' "$name" "$host" "$nfs"
 		[ -z "$mount" ] || printf 'mount_port = %s\n' "$mount"
-		printf 'export = "%s"\n' "${export:-/}"
+		printf 'export = "%s"\n' "${path:-/}"
 		printf '%s' "${PLEX_STORE_FIELDS:-}"
 	done
 }

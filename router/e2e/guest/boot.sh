@@ -18,7 +18,7 @@ programs() {
 # boot PROTO DIR SECONDS: boots with DIR (holding job/env and job/run) laid over the base, prints the guest's lines as they
 # come, counts its checks, and fails the run when the guest did not come to its end.
 boot() {
-	local proto=$1 dir=$2 seconds=$3 line ended= qemu
+	local proto=$1 dir=$2 seconds=$3 line ended='' qemu
 	(cd "$dir" && find . | cpio -o -H newc -R 0:0 --quiet | gzip -1) > "$W/job.gz"
 	cat "$GUEST/base.cpio.gz" "$W/job.gz" > "$W/initrd"
 	: > "$W/console"

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs in the guest (busybox sh), sourced by /job/run: helpers that print one line for each check.
 FAILED=0
 ok() { echo "ok $*"; }

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs in the guest: fsx, random reads, writes, mapped access and truncation of one file, each compared with a copy in memory.
 F=/mnt/$NAME.fsx
 start=$(cut -d. -f1 /proc/uptime)

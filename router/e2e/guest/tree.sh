@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs in the guest: copies, lists, renames, removes and compares the tree of /job/tree on the mount.
 T=/mnt/$NAME
 REF=/tmp/reference
