@@ -44,8 +44,9 @@ finish() {
 	[ "$rc" = 0 ] || [ "$FAILED" != 0 ] || fail "the script ended early (exit $rc)"
 	[ "$((PASSED + FAILED))" != 0 ] || fail "nothing was checked"
 	printf '%d passed, %d failed\n' "$PASSED" "$FAILED"
-	[ "$FAILED" = 0 ]
-	exit
+	# With the number: in a trap, a bare exit would return the status from before the trap.
+	[ "$FAILED" = 0 ] && exit 0
+	exit 1
 }
 trap finish EXIT
 trap 'exit 130' INT
