@@ -29,20 +29,20 @@ plex_start() {
 	fi
 	plex_binary
 	mkdir -p "$W/export"
-	local name port ports=()
+	local name port stores=()
 	for name in a b c d; do
 		port=$(free_port)
-		in_background "store-$name" "$BINARY" store "$W/export" --listen "127.0.0.1:$port" --name "$name" --seed 1
+		in_background "store-$name" "$BINARY" store "$W/export" --listen "127.0.0.1:$port" --name "$name"
 		wait_port 127.0.0.1 "$port" "$STARTED" 20 || { cat "$W/store-$name.log" >&2; die "store $name did not start"; }
-		ports+=("$name=127.0.0.1:$port")
+		stores+=("$name=127.0.0.1:$port::/export")
 	done
 	# Embedded stores drop a repeated XID: the router repeats calls to them with new ones.
 	PLEX_STORE_FIELDS='duplicate_cache = "none"
 '
-	plex_route "${ports[@]}"
+	plex_route "${stores[@]}"
 }
 
-# plex_config PORT STORE...: the router's configuration. A store is NAME=HOST:PORT[:MOUNT_PORT[:EXPORT]].
+# plex_config PORT STORE...: the router's configuration. A store is NAME=HOST:PORT[:[MOUNT_PORT][:EXPORT]].
 plex_config() {
 	local port=$1 store name host nfs mount path
 	shift
