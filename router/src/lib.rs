@@ -1,5 +1,6 @@
 //! The plex: data plane, heat, history, embedded stores, reports. The binary is `clockwork`.
 
+pub mod cli;
 pub mod config;
 pub mod exports;
 pub mod heat;
@@ -7,3 +8,4 @@ pub mod history;
 pub mod net;
 pub mod plex;
 pub mod store;
+pub mod web;

@@ -1,2 +1,6 @@
 //! The command `clockwork`.
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    clockwork_router::cli::main()
+}

@@ -3,6 +3,7 @@
 //! `docs/clockwork.example.toml` shows every field with its default.
 mod check;
 mod fault;
+mod parts;
 mod read;
 mod section;
 mod summary;

@@ -1,0 +1,203 @@
+//! The admin interface as seen from the command line.
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use ureq::{Agent, Body, http::Response};
+
+use crate::web::CHANGE_HEADER;
+use crate::web::types::{
+    Assign, Drained, ExceptionPage, Failure, FileName, HotFiles, Moved, Periods, Status,
+};
+
+/// How long a command waits for its answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest answer that is read, in bytes: 10,000 rows of a kilobyte.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Which plex a command is for.
+#[derive(Debug, Clone, Args)]
+pub struct AdminArgs {
+    /// Address of the plex's admin interface (`admin.listen` in its configuration)
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8049")]
+    pub admin: SocketAddr,
+}
+
+/// Why a command did not get what it wanted.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nothing answers there.
+    #[error(
+        "cannot reach a plex at {admin}: {cause}\n  \
+         Is it running? Its admin interface is at `admin.listen` of its configuration; name another one with --admin ADDRESS:PORT."
+    )]
+    Unreachable {
+        /// The address that was tried.
+        admin: SocketAddr,
+        /// What the system said.
+        cause: Box<ureq::Error>,
+    },
+    /// The plex answered that it cannot do it.
+    #[error("{message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// The kind of error.
+        error: String,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// What answers is no plex, or one of another version.
+    #[error("what answers at {admin} does not answer like a plex of this version: {why}; check --admin")]
+    NotAPlex {
+        /// The address.
+        admin: SocketAddr,
+        /// What was unexpected.
+        why: String,
+    },
+}
+
+/// Asks one plex.
+#[derive(Debug)]
+pub struct AdminClient {
+    agent: Agent,
+    admin: SocketAddr,
+}
+
+impl AdminClient {
+    /// A client of the plex whose admin interface is at this address.
+    #[must_use]
+    pub fn new(admin: SocketAddr) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // A proxy from the environment is for the world outside, not for this machine.
+            .proxy(None)
+            .build();
+        Self { agent: config.into(), admin }
+    }
+
+    /// The plex now.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn status(&self) -> Result<Status, ClientError> {
+        self.get("/v1/status", &[])
+    }
+
+    /// Exceptions with handles after `after`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn exceptions(&self, after: Option<&str>, limit: usize) -> Result<ExceptionPage, ClientError> {
+        let limit = limit.to_string();
+        let after = after.map(|after| ("after", after));
+        let query: Vec<(&str, &str)> = after.into_iter().chain([("limit", limit.as_str())]).collect();
+        self.get("/v1/exceptions", &query)
+    }
+
+    /// The last closed periods.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn periods(&self, last: usize) -> Result<Periods, ClientError> {
+        self.get("/v1/periods", &[("last", &last.to_string())])
+    }
+
+    /// The hottest files of the last periods.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn hot(&self, last: usize, limit: usize) -> Result<HotFiles, ClientError> {
+        self.get("/v1/hot", &[("last", &last.to_string()), ("limit", &limit.to_string())])
+    }
+
+    /// Gives a file to a store.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn assign(&self, assign: &Assign) -> Result<Moved, ClientError> {
+        let request = self.agent.put(self.url("/v1/exceptions")).header(CHANGE_HEADER, "1");
+        self.read(request.send_json(assign))
+    }
+
+    /// Gives a file back to the default rule.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn unassign(&self, file: &FileName) -> Result<Moved, ClientError> {
+        let (key, value) = match file {
+            FileName::Path(path) => ("path", path),
+            FileName::Handle(handle) => ("handle", handle),
+        };
+        let request = self.agent.delete(self.url("/v1/exceptions")).header(CHANGE_HEADER, "1");
+        self.read(request.query(key, value).call())
+    }
+
+    /// Takes a store out of service; `force` also the last one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn drain(&self, store: &str, force: bool) -> Result<Drained, ClientError> {
+        self.post(store, "drain", &[("force", if force { "true" } else { "false" })])
+    }
+
+    /// Takes a store back into service.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn undrain(&self, store: &str) -> Result<Drained, ClientError> {
+        self.post(store, "undrain", &[])
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.admin)
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Result<T, ClientError> {
+        let request = self.agent.get(self.url(path)).query_pairs(query.iter().copied());
+        self.read(request.call())
+    }
+
+    fn post<T: DeserializeOwned>(
+        &self,
+        store: &str,
+        action: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, ClientError> {
+        // Names of stores need no escapes; of anything else the plex would know no store anyway.
+        let escape = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        };
+        let store: String = store.bytes().map(escape).collect();
+        let request = self.agent.post(self.url(&format!("/v1/stores/{store}/{action}")));
+        let request = request.header(CHANGE_HEADER, "1").query_pairs(query.iter().copied());
+        self.read(request.send_empty())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        response: Result<Response<Body>, ureq::Error>,
+    ) -> Result<T, ClientError> {
+        let unreachable = |cause| ClientError::Unreachable { admin: self.admin, cause: Box::new(cause) };
+        let mut response = response.map_err(unreachable)?;
+        let status = response.status();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        let text = text.map_err(unreachable)?;
+        let not_a_plex = |why: String| ClientError::NotAPlex { admin: self.admin, why };
+        if status.is_success() {
+            return serde_json::from_str(&text).map_err(|error| not_a_plex(error.to_string()));
+        }
+        match serde_json::from_str::<Failure>(&text) {
+            Ok(Failure { error, message }) => {
+                Err(ClientError::Refused { status: status.as_u16(), error: error.into_owned(), message })
+            }
+            Err(_) => Err(not_a_plex(format!("HTTP status {status}"))),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The command line: one file a subcommand.
+mod assign;
+mod check;
+mod client;
+mod drain;
+mod status;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use client::{AdminArgs, AdminClient, ClientError};
+
+/// Several NFSv3 servers as one virtual NAS.
+#[derive(Debug, Parser)]
+#[command(name = "clockwork", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 done, 1 failed, 2 wrong configuration or command line.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what a configuration would serve, or everything that is wrong with it
+    Check(check::CheckArgs),
+    /// Show a running plex: stores, limits, alarms
+    Status(status::StatusArgs),
+    /// Give a file to a store, whatever the default rule says
+    Assign(assign::AssignArgs),
+    /// Give a file back to the default rule
+    Unassign(assign::UnassignArgs),
+    /// Take a store out of service
+    Drain(drain::DrainArgs),
+    /// Take a store back into service
+    Undrain(drain::UndrainArgs),
+}
+
+/// Runs the command that the process was started with.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Check(args) => check::run(&args),
+        Command::Status(args) => report(status::run(&args)),
+        Command::Assign(args) => report(assign::assign(&args)),
+        Command::Unassign(args) => report(assign::unassign(&args)),
+        Command::Drain(args) => report(drain::drain(&args)),
+        Command::Undrain(args) => report(drain::undrain(&args)),
+    }
+}
+
+/// Prints what a command has to say, or what went wrong.
+fn report(result: Result<String, ClientError>) -> ExitCode {
+    match result {
+        Ok(text) => print(&text),
+        Err(error) => {
+            eprintln!("clockwork: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a text. A reader that has gone, as `head` does, is no failure of the command.
+fn print(text: &str) -> ExitCode {
+    use std::io::{ErrorKind, Write as _};
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("clockwork: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

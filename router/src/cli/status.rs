@@ -1,0 +1,132 @@
+//! `clockwork status`: a running plex at a glance.
+use std::fmt::Write as _;
+
+use clap::Args;
+
+use super::client::{AdminArgs, AdminClient, ClientError};
+use super::table::{Side, aligned};
+use crate::web::types::{LimitFill, Status, StoreState, StoreStatus};
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  clockwork status\n  clockwork status --all\n  \
+    clockwork status --json | jq '.stores[] | select(.state != \"up\")'")]
+pub(super) struct StatusArgs {
+    /// Print everything the plex says, as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also show limits that are far from full, and all counters
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+pub(super) fn run(args: &StatusArgs) -> Result<String, ClientError> {
+    let status = AdminClient::new(args.admin.admin).status()?;
+    if !args.json {
+        return Ok(shown(&status, args.all));
+    }
+    let json = serde_json::to_string_pretty(&status);
+    // Only maps with keys that are no texts cannot be written, and there are none.
+    Ok(json.map_or_else(|_| String::new(), |json| json + "\n"))
+}
+
+/// The status for people.
+fn shown(status: &Status, all: bool) -> String {
+    let mut text = String::new();
+    let (days, rest) = (status.uptime_seconds / 86_400, status.uptime_seconds % 86_400);
+    let days = if days > 0 { format!("{days} d ") } else { String::new() };
+    let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "clockwork {} on {}, up {days}{hours:02}:{minutes:02}:{seconds:02}, table {}",
+        status.version,
+        status.listen.join(", "),
+        status.table_version
+    );
+    for alarm in &status.alarms {
+        let _ = writeln!(text, "ALARM: {alarm}");
+    }
+    text.push('\n');
+    text.push_str(&stores(&status.stores));
+    for store in &status.stores {
+        if let Some(reason) = &store.reason {
+            let _ = writeln!(text, "{} is {}: {reason}", store.name, state(store.state));
+        }
+    }
+    let limits = limits(&status.limits, all);
+    if !limits.is_empty() {
+        let _ = write!(text, "\n{limits}");
+    }
+    let counters = counters(status, all);
+    if !counters.is_empty() {
+        let _ = write!(text, "\n{counters}");
+    }
+    text
+}
+
+/// A state in one word.
+pub(super) fn state(state: StoreState) -> &'static str {
+    match state {
+        StoreState::Up => "up",
+        StoreState::Drained => "drained",
+        StoreState::Down => "down",
+        StoreState::Refused => "refused",
+    }
+}
+
+fn stores(stores: &[StoreStatus]) -> String {
+    use Side::{Left, Right};
+    let header = [
+        ("STORE", Left),
+        ("ADDRESS", Left),
+        ("STATE", Left),
+        ("WEIGHT", Right),
+        ("EPOCH", Right),
+        ("IN FLIGHT", Right),
+        ("WAITING", Right),
+        ("REQUESTS", Right),
+        ("FAILED", Right),
+        ("MEAN ms", Right),
+    ];
+    let row = |store: &StoreStatus| {
+        vec![
+            store.name.clone(),
+            store.address.clone(),
+            state(store.state).to_owned(),
+            store.weight.to_string(),
+            store.epoch.to_string(),
+            format!("{}/{}", store.in_flight, store.calls_max),
+            store.waiting.to_string(),
+            store.requests.to_string(),
+            store.failed.to_string(),
+            store.mean_response_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}")),
+        ]
+    };
+    aligned(&header, &stores.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Limits that have been reached or are at least three quarters full; all of them on demand.
+fn limits(limits: &[LimitFill], all: bool) -> String {
+    let near = |limit: &&LimitFill| {
+        let full = limit.used > 0 && u128::from(limit.used) * 4 >= u128::from(limit.max) * 3;
+        all || limit.reached > 0 || full
+    };
+    let header =
+        [("LIMIT", Side::Left), ("USED", Side::Right), ("MAX", Side::Right), ("TIMES REACHED", Side::Right)];
+    let row = |limit: &LimitFill| {
+        vec![limit.name.to_string(), limit.used.to_string(), limit.max.to_string(), limit.reached.to_string()]
+    };
+    aligned(&header, &limits.iter().filter(near).map(row).collect::<Vec<_>>())
+}
+
+fn counters(status: &Status, all: bool) -> String {
+    let header = [("COUNTER", Side::Left), ("SINCE START", Side::Right), ("MEANING", Side::Left)];
+    let rows = status.counters.iter().filter(|_| all).map(|counter| {
+        let label = counter.label.as_ref().map_or_else(String::new, |(_, value)| format!(" ({value})"));
+        vec![format!("{}{label}", counter.name), counter.value.to_string(), counter.help.to_string()]
+    });
+    aligned(&header, &rows.collect::<Vec<_>>())
+}

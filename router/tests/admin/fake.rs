@@ -1,0 +1,213 @@
+//! A plex without stores behind it: it keeps what it is told.
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use clockwork_router::web::types::{
+    Assign, Counter, Drained, Exception, ExceptionPage, FileName, HotFile, HotFiles, LimitFill, Moved,
+    Period, Periods, Status, StorePeriod, StoreState, StoreStatus,
+};
+use clockwork_router::web::{ControlError, PlexControl, handle_bytes, handle_text};
+
+/// Two stores; the file /export/a has the handle 0a0b and belongs to the first.
+pub(crate) struct FakePlex {
+    state: Mutex<State>,
+}
+
+struct State {
+    table_version: u64,
+    drained: [bool; 2],
+    exceptions: BTreeMap<Vec<u8>, (usize, String)>,
+}
+
+const STORES: [&str; 2] = ["fast", "slow"];
+const EXCEPTIONS_MAX: usize = 3;
+
+impl FakePlex {
+    pub(crate) fn new() -> Self {
+        let state = State { table_version: 1, drained: [false; 2], exceptions: BTreeMap::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn store(name: &str) -> Result<usize, ControlError> {
+        let known = STORES.map(str::to_owned).to_vec();
+        let found = STORES.iter().position(|store| *store == name);
+        found.ok_or(ControlError::UnknownStore { name: name.to_owned(), known })
+    }
+
+    fn handle(file: &FileName) -> Result<(Vec<u8>, Option<String>), ControlError> {
+        match file {
+            FileName::Path(path) if path == "/export/a" => Ok((vec![0x0a, 0x0b], Some(path.clone()))),
+            FileName::Path(path) => {
+                Err(ControlError::UnknownFile { file: path.clone(), why: "no such file".to_owned() })
+            }
+            FileName::Handle(handle) => Ok((handle_bytes(handle).unwrap(), None)),
+        }
+    }
+
+    fn set_drained(&self, store: &str, drained: bool, force: bool) -> Result<Drained, ControlError> {
+        let number = Self::store(store)?;
+        let mut state = self.state.lock().unwrap();
+        let others = state.drained.iter().enumerate().any(|(other, drained)| other != number && !drained);
+        if drained && !force && !others {
+            return Err(ControlError::LastStore { name: store.to_owned() });
+        }
+        let word = |drained| if drained { StoreState::Drained } else { StoreState::Up };
+        let before = word(state.drained[number]);
+        state.drained[number] = drained;
+        state.table_version += 1;
+        let table_version = state.table_version;
+        Ok(Drained { store: store.to_owned(), before, now: word(drained), in_flight: 4, table_version })
+    }
+}
+
+impl PlexControl for FakePlex {
+    async fn status(&self) -> Status {
+        let state = self.state.lock().unwrap();
+        let store = |number: usize| StoreStatus {
+            name: STORES[number].to_owned(),
+            address: format!("10.0.0.{number}:2049"),
+            state: if state.drained[number] { StoreState::Drained } else { StoreState::Up },
+            reason: state.drained[number].then(|| "taken out by the operator".to_owned()),
+            weight: 1.5,
+            epoch: 3,
+            connections: 2,
+            in_flight: 17,
+            calls_max: 240,
+            waiting: 0,
+            requests: 123_456,
+            failed: 1,
+            mean_response_ms: (number == 0).then_some(0.25),
+        };
+        let counter = |reason: &'static str, value| Counter {
+            name: "records_refused".into(),
+            help: "Client connections closed over a record.".into(),
+            label: Some(("reason".into(), reason.into())),
+            value,
+        };
+        Status {
+            version: "0.1.0".into(),
+            started_unix_seconds: 1_800_000_000,
+            uptime_seconds: 90_061,
+            listen: vec!["[::]:2049".to_owned()],
+            table_version: state.table_version,
+            stores: vec![store(0), store(1)],
+            limits: vec![
+                LimitFill { name: "pins_max".into(), used: 60_000, max: 65_536, reached: 0 },
+                LimitFill { name: "connections_max".into(), used: 1, max: 4_096, reached: 0 },
+            ],
+            counters: vec![counter("too_long", 2), counter("too_many \"fragments\"", 5)],
+            alarms: vec!["every store is unhealthy".to_owned()],
+        }
+    }
+
+    async fn exceptions(&self, after: Option<Vec<u8>>, limit: usize) -> Result<ExceptionPage, ControlError> {
+        let state = self.state.lock().unwrap();
+        let later =
+            state.exceptions.iter().filter(|(handle, _)| after.as_ref().is_none_or(|after| *handle > after));
+        let exception = |(handle, (store, reason)): (&Vec<u8>, &(usize, String))| Exception {
+            handle: handle_text(handle),
+            path: None,
+            store: STORES[*store].to_owned(),
+            default_store: Some(STORES[0].to_owned()),
+            reason: reason.clone(),
+        };
+        let mut exceptions: Vec<Exception> = later.take(limit + 1).map(exception).collect();
+        let more = exceptions.len() > limit;
+        exceptions.truncate(limit);
+        let next = exceptions.last().filter(|_| more).map(|last| last.handle.clone());
+        Ok(ExceptionPage { total: state.exceptions.len().try_into().unwrap(), exceptions, next })
+    }
+
+    async fn assign(&self, assign: Assign) -> Result<Moved, ControlError> {
+        let store = Self::store(&assign.store)?;
+        let (handle, path) = Self::handle(&assign.file)?;
+        let mut state = self.state.lock().unwrap();
+        if state.exceptions.len() >= EXCEPTIONS_MAX && !state.exceptions.contains_key(&handle) {
+            return Err(ControlError::ExceptionsFull { max: EXCEPTIONS_MAX });
+        }
+        let before =
+            state.exceptions.insert(handle.clone(), (store, assign.reason)).map_or(0, |(store, _)| store);
+        state.table_version += 1;
+        Ok(Moved {
+            handle: handle_text(&handle),
+            path,
+            from: Some(STORES[before].to_owned()),
+            to: Some(STORES[store].to_owned()),
+            waiting: false,
+            table_version: state.table_version,
+        })
+    }
+
+    async fn unassign(&self, file: FileName) -> Result<Moved, ControlError> {
+        let (handle, path) = Self::handle(&file)?;
+        let mut state = self.state.lock().unwrap();
+        let Some((store, _)) = state.exceptions.remove(&handle) else {
+            return Err(ControlError::NotAssigned { file: path.unwrap_or_else(|| handle_text(&handle)) });
+        };
+        state.table_version += 1;
+        Ok(Moved {
+            handle: handle_text(&handle),
+            path,
+            from: Some(STORES[store].to_owned()),
+            to: Some(STORES[0].to_owned()),
+            waiting: true,
+            table_version: state.table_version,
+        })
+    }
+
+    async fn drain(&self, store: String, force: bool) -> Result<Drained, ControlError> {
+        self.set_drained(&store, true, force)
+    }
+
+    async fn undrain(&self, store: String) -> Result<Drained, ControlError> {
+        self.set_drained(&store, false, false)
+    }
+
+    async fn periods(&self, last: usize) -> Result<Periods, ControlError> {
+        let store = StorePeriod {
+            name: STORES[0].to_owned(),
+            requests: 10,
+            reads: 7,
+            writes: 1,
+            metadata: 2,
+            failed: 0,
+            bytes_read: 4096,
+            bytes_written: 1,
+            mean_response_ms: Some(1.5),
+            deviation_response_ms: None,
+            median_response_ms: Some(1.25),
+            p99_response_ms: Some(9.0),
+        };
+        let period = |number: u64| Period {
+            start_unix_ms: number * 1_000,
+            length_ms: 1_000,
+            stores: vec![store.clone()],
+        };
+        Ok(Periods { periods: (0..last.try_into().unwrap()).map(period).collect() })
+    }
+
+    async fn hot(&self, last: usize, limit: usize, store: Option<String>) -> Result<HotFiles, ControlError> {
+        let store = store.unwrap_or_else(|| STORES[0].to_owned());
+        Self::store(&store)?;
+        if last > 100 {
+            return Err(ControlError::History { why: "block 7 is damaged".to_owned() });
+        }
+        let file = HotFile {
+            handle: "0a0b".to_owned(),
+            path: Some("/export/a".to_owned()),
+            store,
+            requests: 10,
+            reads: 7,
+            writes: 1,
+            metadata: 2,
+            bytes_read: 4096,
+            bytes_written: 1,
+        };
+        Ok(HotFiles {
+            start_unix_ms: Some(1),
+            length_ms: 1_000,
+            requests: 20,
+            files: vec![file; limit.min(2)],
+        })
+    }
+}
