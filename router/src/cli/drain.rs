@@ -2,7 +2,6 @@
 use clap::Args;
 
 use super::client::{AdminArgs, AdminClient, ClientError};
-use super::status::state;
 use crate::web::types::Drained;
 
 /// Arguments of `drain`.
@@ -41,8 +40,8 @@ pub(super) fn undrain(args: &UndrainArgs) -> Result<String, ClientError> {
 fn said(drained: &Drained) -> String {
     let Drained { store, before, now, in_flight, table_version } = drained;
     if before == now {
-        return format!("{store}: {} already\n", state(*now));
+        return format!("{store}: {} already\n", now.word());
     }
-    let (before, now) = (state(*before), state(*now));
+    let (before, now) = (before.word(), now.word());
     format!("{store}: {now}, was {before}; {in_flight} calls in flight (table {table_version})\n")
 }

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::client::{AdminArgs, AdminClient, ClientError};
 use super::table::{Side, aligned};
-use crate::web::types::{LimitFill, Status, StoreState, StoreStatus};
+use crate::web::types::{LimitFill, Status, StoreStatus};
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ fn shown(status: &Status, all: bool) -> String {
     text.push_str(&stores(&status.stores));
     for store in &status.stores {
         if let Some(reason) = &store.reason {
-            let _ = writeln!(text, "{} is {}: {reason}", store.name, state(store.state));
+            let _ = writeln!(text, "{} is {}: {reason}", store.name, store.state.word());
         }
     }
     let limits = limits(&status.limits, all);
@@ -65,16 +65,6 @@ fn shown(status: &Status, all: bool) -> String {
         let _ = write!(text, "\n{counters}");
     }
     text
-}
-
-/// A state in one word.
-pub(super) fn state(state: StoreState) -> &'static str {
-    match state {
-        StoreState::Up => "up",
-        StoreState::Drained => "drained",
-        StoreState::Down => "down",
-        StoreState::Refused => "refused",
-    }
 }
 
 fn stores(stores: &[StoreStatus]) -> String {
@@ -95,7 +85,7 @@ fn stores(stores: &[StoreStatus]) -> String {
         vec![
             store.name.clone(),
             store.address.clone(),
-            state(store.state).to_owned(),
+            store.state.word().to_owned(),
             store.weight.to_string(),
             store.epoch.to_string(),
             format!("{}/{}", store.in_flight, store.calls_max),

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::control::{ControlError, PlexControl};
 use super::types::{Assign, Failure, FileName};
-use super::{BODY_BYTES_MAX, PATH_BYTES_MAX, REASON_BYTES_MAX, guard, handle_bytes, metrics};
+use super::{BODY_BYTES_MAX, PATH_BYTES_MAX, REASON_BYTES_MAX, guard, handle_bytes, metrics, page};
 
 /// Exceptions and hot files in one answer, unless the request says otherwise, and at most.
 const ROWS_DEFAULT: usize = 100;
@@ -25,6 +25,7 @@ const PERIODS_MAX: usize = 1_500;
 /// All paths of the admin interface, answered by `control`.
 pub fn routes<C: PlexControl>(control: Arc<C>) -> Router {
     Router::new()
+        .route("/", get(status_page::<C>))
         .route("/v1/status", get(status::<C>))
         .route("/v1/exceptions", get(exceptions::<C>).put(assign::<C>).delete(unassign::<C>))
         .route("/v1/stores/{name}/drain", post(drain::<C>))
@@ -83,6 +84,10 @@ fn json<T: serde::Serialize>(result: Result<T, ControlError>) -> Response {
 
 async fn status<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
     Json(control.status().await).into_response()
+}
+
+async fn status_page<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
+    page::respond(&control.status().await)
 }
 
 async fn metrics_text<C: PlexControl>(State(control): State<Arc<C>>) -> Response {

@@ -10,6 +10,7 @@
 //! | `GET /v1/periods?last=N` | [`Periods`](types::Periods) |
 //! | `GET /v1/hot?last=N&limit=N&store=NAME` | [`HotFiles`](types::HotFiles) |
 //! | `GET /metrics` | the status in Prometheus' text format |
+//! | `GET /` | the status as a page for people, loaded anew every 2 s |
 //!
 //! Every answer that is not a success is a [`Failure`](types::Failure). There are no passwords, so the interface
 //! listens on loopback unless the configuration says that something else guards it; pages in a browser are kept out
@@ -18,7 +19,9 @@ mod api;
 mod control;
 mod guard;
 mod listener;
+mod measured;
 pub mod metrics;
+mod page;
 pub mod types;
 
 use std::future::Future;

@@ -43,6 +43,19 @@ pub enum StoreState {
     Refused,
 }
 
+impl StoreState {
+    /// The state in one word, as in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Drained => "drained",
+            Self::Down => "down",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// One store now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoreStatus {

@@ -277,6 +277,19 @@ fn well_formed(text: &str) {
 }
 
 #[test]
+fn the_page_shows_the_status_and_runs_nothing() {
+    let plex = Plex::start();
+    let (status, answer) = plex.raw("GET /", &plex.admin.to_string(), "", "");
+    assert_eq!(status, 200);
+    assert!(answer.contains("content-security-policy: default-src 'none'; "), "{answer}");
+    assert!(
+        answer.contains("<td>10.0.0.1:2049</td>") && answer.contains("every store is unhealthy"),
+        "{answer}"
+    );
+    assert!(answer.contains("too_many &quot;fragments&quot;"), "names are escaped");
+}
+
+#[test]
 fn status_is_an_aligned_table_or_json() {
     let plex = Plex::start();
     plex.client().drain("slow", false).unwrap();
