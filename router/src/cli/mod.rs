@@ -2,7 +2,10 @@
 mod assign;
 mod check;
 mod client;
+mod demo;
 mod drain;
+pub mod log;
+mod serve;
 mod status;
 mod table;
 
@@ -11,6 +14,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use client::{AdminArgs, AdminClient, ClientError};
+pub use demo::DemoArgs;
+pub use serve::ServeArgs;
+
+use crate::store::{self, StoreArgs};
 
 /// Several NFSv3 servers as one virtual NAS.
 #[derive(Debug, Parser)]
@@ -25,6 +32,8 @@ struct Cli {
 enum Command {
     /// Say what a configuration would serve, or everything that is wrong with it
     Check(check::CheckArgs),
+    /// Serve a directory over NFSv3 (TCP), without privileges
+    Store(StoreArgs),
     /// Show a running plex: stores, limits, alarms
     Status(status::StatusArgs),
     /// Give a file to a store, whatever the default rule says
@@ -42,11 +51,26 @@ enum Command {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(args) => check::run(&args),
+        Command::Store(args) => run_until_done(store::run(args)),
         Command::Status(args) => report(status::run(&args)),
         Command::Assign(args) => report(assign::assign(&args)),
         Command::Unassign(args) => report(assign::unassign(&args)),
         Command::Drain(args) => report(drain::drain(&args)),
         Command::Undrain(args) => report(drain::undrain(&args)),
+    }
+}
+
+/// Runs a command that serves: with messages on standard error, on as many threads as there are cores.
+fn run_until_done(command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    log::start("info");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(command));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("clockwork: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
