@@ -1,29 +1,18 @@
 //! The counters themselves: what is counted of a file and of a store.
 
+use clockwork_wire::nfs3::Class;
+
 use super::response::ResponseTimes;
 
-/// What a call asks of a store, as far as its cost goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
-    /// READ.
-    Read,
-    /// WRITE and COMMIT.
-    Write,
-    /// Everything else: attributes, names, directories.
-    Metadata,
-}
+/// All classes, in the order in which they are stored and shown.
+pub const CLASSES: [Class; 3] = [Class::Read, Class::Write, Class::Metadata];
 
-impl Class {
-    /// All classes, in the order in which they are stored and shown.
-    pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Metadata];
-
-    /// Place of the class in [`Class::ALL`].
-    pub const fn index(self) -> usize {
-        match self {
-            Class::Read => 0,
-            Class::Write => 1,
-            Class::Metadata => 2,
-        }
+/// Place of a class in [`CLASSES`].
+const fn place(class: Class) -> usize {
+    match class {
+        Class::Read => 0,
+        Class::Write => 1,
+        Class::Metadata => 2,
     }
 }
 
@@ -116,7 +105,7 @@ pub struct StoreCounts {
     pub bytes_written: u64,
     /// Most calls that were outstanding at the store at once. Merged over shards by sum, hence an upper bound.
     pub outstanding_max: u64,
-    /// Answered calls and their times, in the order of [`Class::ALL`].
+    /// Answered calls and their times, in the order of [`CLASSES`].
     pub by_class: [ClassTimes; 3],
     /// Response times of all answered calls.
     pub response: ResponseTimes,
@@ -126,7 +115,7 @@ impl StoreCounts {
     /// Adds one answered call.
     #[inline]
     pub fn count_answer(&mut self, class: Class, response_us: u64) {
-        if let Some(times) = self.by_class.get_mut(class.index()) {
+        if let Some(times) = self.by_class.get_mut(place(class)) {
             times.answered += 1;
             times.sum_us = times.sum_us.saturating_add(response_us);
         }

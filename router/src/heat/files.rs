@@ -3,8 +3,10 @@
 //! A lookup touches one slot (8 bytes, nearly always the right one) and one entry; nothing is allocated once
 //! the files in use are known. Entries are removed only when a period closes.
 
-use super::StoreId;
-use super::counts::{Class, FileCounts};
+use clockwork_placement::StoreId;
+use clockwork_wire::nfs3::Class;
+
+use super::counts::FileCounts;
 use super::handle::Handle;
 
 /// Where the counters of a call's file are. A token outlives its entry harmlessly: its generation no longer

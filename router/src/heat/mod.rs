@@ -15,13 +15,13 @@ mod names;
 mod period;
 mod recorder;
 mod response;
-mod store_id;
 
-pub use counts::{Class, ClassCounts, ClassTimes, FileCounts, StoreCounts};
+pub use clockwork_placement::StoreId;
+pub use clockwork_wire::nfs3::Class;
+pub use counts::{CLASSES, ClassCounts, ClassTimes, FileCounts, StoreCounts};
 pub use files::FileToken;
 pub use handle::{HANDLE_BYTES_MAX, Handle};
 pub use names::{Learnt, Names, PATH_DEPTH_MAX};
 pub use period::{FilePeriod, PeriodRecord, PeriodSpan, ShardPeriod, StorePeriod, merge};
 pub use recorder::{HeatLimits, Recorder};
 pub use response::{BUCKETS, ResponseTimes};
-pub use store_id::StoreId;

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use clockwork_placement::StoreId;
+
 use super::counts::{FileCounts, StoreCounts};
 use super::files::FileClosed;
 use super::handle::Handle;
 use super::names::{Learnt, Names};
-use super::store_id::StoreId;
 
 /// What one shard counted in one period.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,12 @@
 //! The recorder: one a shard, told of every call and every reply.
 
-use super::counts::{Class, StoreCounts};
+use clockwork_placement::StoreId;
+use clockwork_wire::nfs3::Class;
+
+use super::counts::StoreCounts;
 use super::files::{FileToken, Files};
 use super::names::Learner;
 use super::period::ShardPeriod;
-use super::store_id::StoreId;
 
 /// What a recorder may keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
