@@ -7,5 +7,6 @@ pub mod heat;
 pub mod history;
 pub mod net;
 pub mod plex;
+pub mod report;
 pub mod store;
 pub mod web;
