@@ -48,7 +48,7 @@ impl Namespace {
                     let id = self.sight(table, directory, name, &stat)?;
                     // A file that was there keeps what it has, but a size that is asked for is set: the client
                     // opens with O_TRUNC.
-                    self.set(table, id, &sattr3 { size: wanted.size.clone(), ..sattr3::default() })?;
+                    self.set(table, id, &sattr3 { size: wanted.size, ..sattr3::default() })?;
                     id
                 }
                 Err(fault) => return Err(fault),
@@ -181,24 +181,28 @@ impl Namespace {
     /// REMOVE and RMDIR (RFC 1813 sections 3.3.12 and 3.3.13).
     pub(super) fn remove(&self, directory: FileId, name: &[u8], rmdir: bool) -> Result<(), nfsstat3> {
         check_name(name)?;
-        self.change(|table| {
+        let gone = self.change(|table| {
             let parent = self.directory(table, directory)?;
             let stat = stat_in(&parent, name)?;
             let flags = if rmdir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             rustix::fs::unlinkat(&parent, name, flags)?;
-            self.forget_name(table, directory, name, &stat);
-            Ok(())
-        })
+            Ok(self.forget_name(table, directory, name, &stat))
+        })?;
+        // With the table unlocked: a search, which has the other lock, takes the table's.
+        gone.into_iter().for_each(|id| self.bury(id));
+        Ok(())
     }
 
-    /// Forgets the file that stood under a name, unless it has another (a hard link made outside of NFS).
-    fn forget_name(&self, table: &mut Table, directory: FileId, name: &[u8], stat: &Statx) {
-        if let Some((id, entry)) = table.child(directory.key, name)
-            && (stat.stx_nlink <= 1 || entry.identity != identity(stat) || entry.identity.directory)
-        {
-            self.files.close(id.key);
-        }
-        table.forget_child(directory.key, name);
+    /// Forgets the file that stood under a name that is now another's or nobody's.
+    fn forget_name(&self, table: &mut Table, directory: FileId, name: &[u8], stat: &Statx) -> Option<FileId> {
+        let (id, entry) = table.child(directory.key, name)?;
+        // With hard links made outside of NFS it may live on under another name.
+        let last_name = stat.stx_nlink <= 1 || entry.identity.directory;
+        // And without a time of birth, a later file may have its id.
+        let gone = last_name && entry.identity == identity(stat) && entry.identity.born_ns != 0;
+        table.forget(id.key);
+        self.files.close(id.key);
+        gone.then_some(id)
     }
 
     /// RENAME (RFC 1813 section 3.3.14).
@@ -211,7 +215,7 @@ impl Namespace {
     ) -> Result<(), nfsstat3> {
         check_name(from_name)?;
         check_name(to_name)?;
-        self.change(|table| {
+        let gone = self.change(|table| {
             let from_fd = self.directory(table, from)?;
             let to_fd = self.directory(table, to)?;
             let moved = stat_in(&from_fd, from_name)?;
@@ -223,15 +227,15 @@ impl Namespace {
             };
             // Two names of one file: nothing happens (POSIX rename).
             if replaced.as_ref().is_some_and(|stat| identity(stat) == identity(&moved)) {
-                return Ok(());
+                return Ok(None);
             }
             rustix::fs::renameat_with(&from_fd, from_name, &to_fd, to_name, RenameFlags::empty())?;
-            if let Some(replaced) = &replaced {
-                self.forget_name(table, to, to_name, replaced);
-            }
+            let gone = replaced.and_then(|replaced| self.forget_name(table, to, to_name, &replaced));
             table.move_to(id.key, to.key, to_name);
-            Ok(())
-        })
+            Ok(gone)
+        })?;
+        gone.into_iter().for_each(|id| self.bury(id));
+        Ok(())
     }
 
     /// SETATTR (RFC 1813 section 3.3.2).

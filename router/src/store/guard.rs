@@ -138,7 +138,8 @@ pub(super) async fn guard(stream: TcpStream, shared: Arc<Shared>) -> Result<(), 
     tokio::select! {
         // The client has sent all it will: what is outstanding is still answered.
         ended = inward.run() => {
-            ended?;
+            // `nfs3_server` would drop them if it saw the end.
+            let _to_server = ended?;
             outward.await
         }
         ended = &mut outward => ended,
@@ -156,7 +157,8 @@ struct Inward<'a> {
 }
 
 impl Inward<'_> {
-    async fn run(mut self) -> Result<(), GuardError> {
+    /// Until the client closes its side; gives back the way to `nfs3_server`, still open.
+    async fn run(mut self) -> Result<OwnedWriteHalf, GuardError> {
         let mut reader = RecordReader::new(RecordLimits::default());
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let mut out = Vec::new();
@@ -176,10 +178,10 @@ impl Inward<'_> {
             self.flush(&mut out).await?;
             buffer.reserve(wanted.saturating_sub(buffer.len()).max(READ_BYTES / 4));
             if self.from_client.read_buf(&mut buffer).await.map_err(client)? == 0 {
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(self.to_server)
     }
 
     /// One call: waits until there is room for it, then answers it or puts it into `out`.

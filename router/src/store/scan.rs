@@ -5,7 +5,7 @@
 //! not listed again, so that a second search costs one `statx` a directory. In path mode nothing but the first
 //! search can find anything (later changes go through the table), so there is only one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,12 @@ use super::namespace::{Fault, HandleMode, Namespace, stat_fd, stat_in};
 /// ticks of up to 10 ms, and a change in the tick of the listing would not show.
 const SETTLED: Duration = Duration::from_millis(50);
 
+/// Files that were removed here or lately looked for in vain, at the most; the oldest is forgotten for a new one,
+/// and asking for it costs another search.
+const MISSING_MAX: usize = 65_536;
+/// How long a search in vain is believed: a file that another process moved during it may have been missed.
+const BELIEVED: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 pub(super) struct Scans(Mutex<State>);
 
@@ -28,11 +34,43 @@ struct State {
     /// Directory key -> its modification time when it was listed.
     listed: HashMap<u64, i128>,
     done: bool,
+    missing: Missing,
     /// No search begins before this, so that searches take half of one core at the most.
     rest_until: Option<Instant>,
 }
 
+/// Files that need not be looked for.
+#[derive(Debug, Default)]
+struct Missing {
+    /// Until when it is believed; `None` for ever: the file was removed here.
+    until: HashMap<FileId, Option<Instant>>,
+    order: VecDeque<FileId>,
+}
+
+impl Missing {
+    fn add(&mut self, id: FileId, until: Option<Instant>) {
+        if self.until.insert(id, until).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > MISSING_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.until.remove(&oldest);
+        }
+    }
+
+    fn has(&self, id: FileId, now: Instant) -> bool {
+        self.until.get(&id).is_some_and(|until| until.is_none_or(|until| now < until))
+    }
+}
+
 impl Namespace {
+    /// Notes that a file has been removed for good, so that its stale handle sets off no search.
+    pub(super) fn bury(&self, id: FileId) {
+        let mut state = self.scans.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.missing.add(id, None);
+    }
+
     /// Looks for a file. `Ok` says only that looking again is worth while.
     pub(super) fn find(&self, id: FileId) -> Result<(), nfsstat3> {
         let mut state = self.scans.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,13 +87,20 @@ impl Namespace {
             }
         }
         let begin = Instant::now();
+        if state.missing.has(id, begin) {
+            return Err(nfsstat3::NFS3ERR_STALE);
+        }
         if state.rest_until.is_some_and(|rest| begin < rest) {
             return Err(nfsstat3::NFS3ERR_JUKEBOX);
         }
         self.walk(&mut state);
         state.done = true;
         state.rest_until = Some(Instant::now() + begin.elapsed());
-        if self.read_table().entry(id).is_some() { Ok(()) } else { Err(nfsstat3::NFS3ERR_STALE) }
+        if self.located(&self.read_table(), id).is_ok() {
+            return Ok(());
+        }
+        state.missing.add(id, Some(Instant::now() + BELIEVED));
+        Err(nfsstat3::NFS3ERR_STALE)
     }
 
     /// In path mode a file that was replaced or removed behind the table's back is gone for good.
