@@ -296,10 +296,10 @@ impl Prepared {
             })
             .map_err(|error| ReplayError::Pacing { reason: error.to_string() })?;
         // Whoever drops this future stops the replay.
-        let guard = StopOnDrop(stop.clone());
-        let ended = end.await.map_err(|_| ReplayError::Pacing { reason: "it ended early".into() })?;
-        std::mem::forget(guard);
-        ended?;
+        let mut guard = StopOnDrop(Some(stop.clone()));
+        let ended = end.await;
+        guard.0 = None;
+        ended.map_err(|_| ReplayError::Pacing { reason: "it ended early".into() })??;
         let drain = run.shared.spec.drain;
         let until = Instant::now() + if stop.is_stopped() { drain.min(DRAIN_STOPPED_MAX) } else { drain };
         while run.outstanding.load(Ordering::Acquire) > 0 && Instant::now() < until {
@@ -309,11 +309,13 @@ impl Prepared {
     }
 }
 
-struct StopOnDrop(Stop);
+struct StopOnDrop(Option<Stop>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.stop();
+        if let Some(stop) = &self.0 {
+            stop.stop();
+        }
     }
 }
 
@@ -359,18 +361,21 @@ impl Run {
         let tail = pace.mapping.call_gap * pace.mapping.reads_max.saturating_add(3);
         let mut progress =
             Pulse { start, whole: length * u32::try_from(spec.hours.len()).unwrap_or(1), last: start };
-        let mut hour_next = spec.hours.start;
-        for call in Schedule::new(&spec.workload, pace)? {
-            while hour_next <= call.hour {
-                let index = hour_next - spec.hours.start;
-                self.wait(start + length * index, stop, on_event, &mut progress);
-                if stop.is_stopped() {
-                    return Ok(());
+        let mut next_hour = spec.hours.start;
+        let mut begin_hour = |upto: u32, progress: &mut Pulse| {
+            while next_hour <= upto && !stop.is_stopped() {
+                let index = next_hour - spec.hours.start;
+                self.wait(start + length * index, stop, on_event, progress);
+                if !stop.is_stopped() {
+                    self.record().open.entry(next_hour).or_default();
+                    let hours = u32::try_from(spec.hours.len()).unwrap_or(u32::MAX);
+                    on_event(Event::Hour { hour: next_hour, index, hours });
                 }
-                let hours = u32::try_from(spec.hours.len()).unwrap_or(u32::MAX);
-                on_event(Event::Hour { hour: hour_next, index, hours });
-                hour_next += 1;
+                next_hour += 1;
             }
+        };
+        for call in Schedule::new(&spec.workload, pace)? {
+            begin_hour(call.hour, &mut progress);
             self.wait(start + call.due, stop, on_event, &mut progress);
             if stop.is_stopped() {
                 return Ok(());
@@ -380,11 +385,9 @@ impl Run {
                 self.close(|hour| length * (hour + 1 - spec.hours.start) + tail < call.due);
             }
         }
-        // The last hour lasts to its end.
+        // Hours without requests, and the rest of the last one, last as long as any.
+        begin_hour(spec.hours.end - 1, &mut progress);
         self.wait(start + progress.whole, stop, on_event, &mut progress);
-        if !stop.is_stopped() {
-            self.close(|_| true);
-        }
         Ok(())
     }
 

@@ -153,6 +153,15 @@ impl Summary {
     }
 }
 
+impl Summary {
+    /// How far the requests that were issued are from those of the workload, as a part of those.
+    #[must_use]
+    pub fn off_workload(&self) -> f64 {
+        let off = (self.requests as f64 - self.requests_expected).abs();
+        if self.requests_expected > 0.0 { off / self.requests_expected } else { off }
+    }
+}
+
 impl ReplayReport {
     /// The report as text: one line an hour, one an operation, and a line for everything.
     #[must_use]
@@ -196,6 +205,13 @@ impl ReplayReport {
         out
     }
 
+    /// The complete hour whose number of requests is furthest from the workload's.
+    #[must_use]
+    pub fn worst_hour(&self) -> Option<&HourReport> {
+        let off = |hour: &&HourReport| hour.summary.off_workload();
+        self.hours.iter().filter(|hour| hour.complete).max_by(|a, b| off(a).total_cmp(&off(b)))
+    }
+
     fn notes(&self, out: &mut String) {
         let total = &self.total;
         let _ = writeln!(
@@ -203,6 +219,16 @@ impl ReplayReport {
             "\nwanted {:.1} calls/s, called {:.1}, got {:.1}; mean response {:.3} ms",
             total.wanted_per_s, total.called_per_s, total.got_per_s, total.response.mean_ms
         );
+        if let Some(worst) = self.worst_hour() {
+            let _ = writeln!(
+                out,
+                "requests issued: {} of {:.1} in the workload; furthest off in hour {}, by {:.2} %",
+                total.requests,
+                total.requests_expected,
+                worst.hour,
+                worst.summary.off_workload() * 100.0
+            );
+        }
         for (kind, count) in &total.error_kinds {
             let _ = writeln!(out, "error: {count} x {kind}");
         }

@@ -1,4 +1,5 @@
 //! The bundled traces against the figures that they were made from, where those lie beside the repository.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use clockwork_traces::bundled;
 use clockwork_traces::format::TraceFiles;
