@@ -73,6 +73,9 @@ pub(crate) struct Arguments {
     /// Seed of arrivals, popularity and sizes; the file set depends on it
     #[arg(long, value_name = "N", default_value_t = bundled::SEED)]
     seed: u64,
+    /// Call from a port below 1024, for exports that want it (`secure`)
+    #[arg(long)]
+    reserved_port: bool,
     /// User number that the calls carry
     #[arg(long, value_name = "UID", default_value_t = 0)]
     uid: u32,
@@ -135,6 +138,7 @@ impl Arguments {
             connections: usize::from(self.connections),
             call_timeout: Duration::try_from_secs_f64(self.timeout).context("--timeout")?,
             calls_in_flight_max: self.outstanding_max.max(64),
+            reserved_port: self.reserved_port,
             uid: self.uid,
             gid: self.gid,
             ..Options::default()

@@ -300,12 +300,14 @@ impl Prepared {
         let ended = end.await;
         guard.0 = None;
         ended.map_err(|_| ReplayError::Pacing { reason: "it ended early".into() })??;
+        let stopped_after = stop.is_stopped().then(|| start.elapsed());
         let drain = run.shared.spec.drain;
-        let until = Instant::now() + if stop.is_stopped() { drain.min(DRAIN_STOPPED_MAX) } else { drain };
+        let until =
+            Instant::now() + if stopped_after.is_some() { drain.min(DRAIN_STOPPED_MAX) } else { drain };
         while run.outstanding.load(Ordering::Acquire) > 0 && Instant::now() < until {
             tokio::time::sleep(DRAIN_POLL).await;
         }
-        Ok(run.finish(stop.is_stopped()))
+        Ok(run.finish(stopped_after))
     }
 }
 
@@ -358,7 +360,7 @@ impl Run {
         let pace = pace(spec);
         let length = pace.hour_length;
         // The longest that calls of a request come after its hour.
-        let tail = pace.mapping.call_gap * pace.mapping.reads_max.saturating_add(3);
+        let tail = pace.mapping.call_gap() * pace.mapping.reads_max.saturating_add(3);
         let mut progress =
             Pulse { start, whole: length * u32::try_from(spec.hours.len()).unwrap_or(1), last: start };
         let mut next_hour = spec.hours.start;
@@ -545,32 +547,34 @@ impl Run {
         };
         let hours: Vec<u32> = record.open.iter().filter_map(over).collect();
         for hour in hours {
-            self.close_hour(&mut record, hour, true);
+            self.close_hour(&mut record, hour, 1.0);
         }
     }
 
-    fn close_hour(&self, record: &mut Record, hour: u32, complete: bool) {
+    /// Closes an hour of which a `part` was replayed, 1 for all of it.
+    fn close_hour(&self, record: &mut Record, hour: u32, part: f64) {
         let Some(measure) = record.open.remove(&hour) else { return };
         record.total.add(&measure);
         let spec = &self.shared.spec;
         let expected = spec.workload.requests(hour).unwrap_or(0.0) * spec.rate_factor;
-        let summary = Summary::of(&measure, spec.seconds_per_hour, expected);
-        record.closed.insert(hour, HourReport { hour, complete, summary });
+        let summary = Summary::of(&measure, spec.seconds_per_hour * part, expected * part);
+        record.closed.insert(hour, HourReport { hour, complete: part >= 1.0, summary });
     }
 
-    fn finish(&self, interrupted: bool) -> ReplayReport {
+    fn finish(&self, stopped_after: Option<Duration>) -> ReplayReport {
         let spec = &self.shared.spec;
         let mut record = self.record();
         record.finished = true;
         let open: Vec<u32> = record.open.keys().copied().collect();
-        let last = open.last().copied();
         for hour in open {
-            self.close_hour(&mut record, hour, !(interrupted && Some(hour) == last));
+            let begin = f64::from(hour - spec.hours.start) * spec.seconds_per_hour;
+            let part =
+                stopped_after.map_or(1.0, |after| (after.as_secs_f64() - begin) / spec.seconds_per_hour);
+            self.close_hour(&mut record, hour, part.clamp(0.0, 1.0));
         }
         let hours: Vec<HourReport> = std::mem::take(&mut record.closed).into_values().collect();
-        let seconds = hours.len() as f64 * spec.seconds_per_hour;
-        let expected = hours.iter().map(|hour| hour.summary.requests_expected).sum();
-        let total = Summary::of(&record.total, seconds, expected);
+        let sum = |field: fn(&Summary) -> f64| hours.iter().map(|hour| field(&hour.summary)).sum();
+        let total = Summary::of(&record.total, sum(|s| s.seconds), sum(|s| s.requests_expected));
         ReplayReport {
             target: spec.target.to_string(),
             transport: spec.client.transport,
@@ -580,7 +584,7 @@ impl Run {
             rate_factor: spec.rate_factor,
             mapping: spec.mapping,
             saturated: total.not_sent > 0,
-            interrupted,
+            interrupted: stopped_after.is_some(),
             total,
             hours,
         }

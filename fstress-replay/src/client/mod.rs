@@ -12,6 +12,7 @@
 pub mod message;
 pub mod nfs;
 mod pending;
+mod port;
 mod tcp;
 mod udp;
 
@@ -50,6 +51,8 @@ pub struct Options {
     pub reconnect_max: Duration,
     /// Calls that a connection takes at once, in flight or waiting to be sent; beyond it calls are refused.
     pub calls_in_flight_max: usize,
+    /// Call from a port below 1024, as servers with `secure` exports want; needs CAP_NET_BIND_SERVICE.
+    pub reserved_port: bool,
     /// User number of the AUTH_SYS credential.
     pub uid: u32,
     /// Group number of the AUTH_SYS credential.
@@ -66,6 +69,7 @@ impl Default for Options {
             udp_timeout_max: Duration::from_secs(10),
             reconnect_max: Duration::from_secs(30),
             calls_in_flight_max: 16_384,
+            reserved_port: false,
             uid: 0,
             gid: 0,
         }
@@ -190,11 +194,11 @@ impl Client {
             let setting = pending::Setting { target, options: options.clone() };
             match options.transport {
                 Transport::Tcp => {
-                    let stream = tcp::connect(target).await.map_err(|e| unreachable(target, &e))?;
+                    let stream = tcp::connect(&setting).await.map_err(|e| unreachable(target, &e))?;
                     tokio::spawn(tcp::run(stream, receiver, setting));
                 }
                 Transport::Udp => {
-                    let socket = udp::open(target).await.map_err(|e| unreachable(target, &e))?;
+                    let socket = udp::open(&setting).await.map_err(|e| unreachable(target, &e))?;
                     tokio::spawn(udp::run(socket, receiver, setting));
                 }
             }

@@ -2,12 +2,13 @@
 
 use super::Submission;
 use super::pending::{Pending, Setting};
+use super::port::from_free_port;
 use clockwork_wire::record::{self, Progress, RecordLimits, RecordReader};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 /// Bytes waiting to be sent beyond which no further call is taken.
@@ -21,9 +22,15 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// Time allowed for one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) async fn connect(target: SocketAddr) -> io::Result<TcpStream> {
-    let attempt = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(target));
-    let stream = attempt.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+pub(super) async fn connect(setting: &Setting) -> io::Result<TcpStream> {
+    let target = setting.target;
+    let open = |local: SocketAddr| async move {
+        let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.bind(local)?;
+        let attempt = tokio::time::timeout(CONNECT_TIMEOUT, socket.connect(target));
+        attempt.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    };
+    let stream = from_free_port(target, setting.options.reserved_port, open).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -58,7 +65,7 @@ async fn reconnect(pending: &mut Pending, setting: &Setting) -> io::Result<TcpSt
     let until = Instant::now() + setting.options.reconnect_max;
     let mut pause = BACKOFF.0;
     loop {
-        match connect(setting.target).await {
+        match connect(setting).await {
             Ok(stream) => return Ok(stream),
             Err(error) if Instant::now() + pause > until => return Err(error),
             Err(_) => tokio::time::sleep(pause).await,
@@ -77,7 +84,7 @@ async fn refuse(
     loop {
         let submission = queue.recv().await?;
         pending.insert(submission, Instant::now());
-        match connect(setting.target).await {
+        match connect(setting).await {
             Ok(stream) => return Some(stream),
             Err(error) => pending.fail_all(&error, Instant::now()),
         }

@@ -2,9 +2,9 @@
 
 use super::Submission;
 use super::pending::{Pending, Setting};
+use super::port::from_free_port;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -19,15 +19,11 @@ const BATCH: usize = 64;
 /// Asked of the system for replies that come faster than they are read; it may give less.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-pub(super) async fn open(target: SocketAddr) -> io::Result<UdpSocket> {
-    let local: SocketAddr = match target {
-        SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(local).await?;
+pub(super) async fn open(setting: &Setting) -> io::Result<UdpSocket> {
+    let socket = from_free_port(setting.target, setting.options.reserved_port, UdpSocket::bind).await?;
     // A smaller buffer works, with more retransmissions.
     let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
-    socket.connect(target).await?;
+    socket.connect(setting.target).await?;
     Ok(socket)
 }
 
