@@ -225,7 +225,8 @@ impl Duplicates {
         let entry = Entry { serial, owner: origin.peer, progress: Progress::Running(Vec::new()) };
         shard.entries += 1;
         shard.bytes += entry.bytes();
-        shard.calls.entry(key).or_default().push(entry);
+        // Room for one: a second process with an equal call is rare.
+        shard.calls.entry(key).or_insert_with(|| Vec::with_capacity(1)).push(entry);
         self.shrink(&mut shard);
         Seen::New(Ticket { key, serial })
     }
