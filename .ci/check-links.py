@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"```.*?```|`[^`\n]*`", re.S)
+FENCE = re.compile(r"```.*?```|`[^`\n]*`|<!--.*?-->", re.S)
 
 
 def anchors(page):
     """Names of a page's headings, as mdBook and GitHub make them."""
-    headings = re.findall(r"^#+ (.*)$", FENCE.sub(lambda m: "" if m[0].startswith("```") else m[0], page.read_text(encoding="utf-8")), re.M)
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub(lambda m: m[0] if m[0][0] == "`" != m[0][1] else "", page.read_text(encoding="utf-8")), re.M)
     return {re.sub(r"[^\w\- ]", "", h.strip().lower()).replace(" ", "-") for h in headings}
 
 
