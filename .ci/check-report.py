@@ -21,12 +21,17 @@ def check(report):
     yield len(total) == 4, f"{len(total)} stores are four"
     yield share < 0.40, f"the busiest store has {share:.1%} of all requests: below 40 %"
 
-    peak = {s["name"]: s["mean_response_ms"] for s in max(periods, key=requests)["stores"]}
+    busiest_hour = max(periods, key=requests)
+    silent = [s["name"] for s in busiest_hour["stores"] if s["mean_response_ms"] is None]
+    yield not silent, f"in the peak hour {', '.join(silent) or 'no store'} answered nothing: none"
+    if silent:
+        return
+    peak = {s["name"]: s["mean_response_ms"] for s in busiest_hour["stores"]}
     slow, fast = max(peak, key=peak.get), min(peak, key=peak.get)
 
     def quietest(name):
-        """Mean response time of a store in the hour in which it had the fewest requests, of those in which it had some."""
-        hours = [s for p in periods for s in p["stores"] if s["name"] == name and s["requests"] > 0]
+        """Mean response time of a store in the hour in which it had the fewest requests, of those in which it answered any."""
+        hours = [s for p in periods for s in p["stores"] if s["name"] == name and s["mean_response_ms"] is not None]
         return min(hours, key=lambda s: s["requests"])["mean_response_ms"]
 
     slow_rise, fast_rise = peak[slow] / quietest(slow), peak[fast] / quietest(fast)
