@@ -7,7 +7,7 @@
 set -uo pipefail
 E2E=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$E2E/../.." && pwd)
-CACHE=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/clockwork-e2e}
+CACHE=${CACHE:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/clockwork-e2e}
 SHORT=${SHORT:-}
 PASSED=0
 FAILED=0

@@ -63,7 +63,7 @@ unpack_vmlinux() {
 }
 
 guest_build_udp_module() (
-	set -e
+	set -e -o pipefail
 	packages gcc make xz-utils "linux-headers-$1"
 	say "building the NFS client module for UDP"
 	cd "$GUEST"
@@ -75,7 +75,7 @@ guest_build_udp_module() (
 	rm -f "$series"_*.deb
 	cd "source/$series/fs/nfs"
 	grep -rl CONFIG_NFS_DISABLE_UDP_SUPPORT . | xargs sed -i 's/CONFIG_NFS_DISABLE_UDP_SUPPORT/CONFIG_CLOCKWORK_NO_SUCH_OPTION/'
-	make -s -j"$(nproc)" -C "/usr/src/linux-headers-$1" M="$PWD" nfs.ko >&2
+	make -s -j"$(nproc)" -C "/usr/src/linux-headers-$1" M="$PWD" nfs.ko 2>&1 | { grep -v "Skipping BTF" >&2 || true; }
 	strip -g -o "$GUEST/nfs-udp.ko" nfs.ko
 	rm -rf "$GUEST/source"
 )
