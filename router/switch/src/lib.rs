@@ -312,6 +312,19 @@ impl<M: Meter> Switch<M> {
         (self.pending.len(), self.pending.capacity())
     }
 
+    /// Bytes of calls held because their store has no link or no room, and how many new calls may add up to. Calls taken
+    /// back from a lost link count too and can exceed it, by what the links hold at most.
+    #[must_use]
+    pub fn held_bytes(&self) -> (usize, usize) {
+        (self.held_bytes, self.limits.held_bytes_max)
+    }
+
+    /// Idempotent calls in progress that are watched for repeats; never more than calls wait.
+    #[must_use]
+    pub fn calls_watched(&self) -> usize {
+        self.in_progress.len()
+    }
+
     /// Calls of `store` that this shard has given to it, and calls that wait for room or a link.
     #[must_use]
     pub fn store_calls(&self, store: StoreId) -> (u32, usize) {

@@ -1,0 +1,586 @@
+//! A plex under simulated time: shards of the router, connections, model stores. Everything is deterministic.
+
+pub(crate) mod calls;
+mod files;
+mod ledger;
+mod store;
+
+pub(crate) use files::{Cluster, Cookies};
+pub(crate) use ledger::Ledger;
+pub(crate) use store::{Repeats, Spec, Store};
+
+use clockwork_placement::{StoreEntry, StoreId, StoreState, Table};
+use clockwork_switch::duplicates::{ConnectionId, DuplicateLimits, Origin, Peer as OriginPeer};
+use clockwork_switch::pins::PinLimits;
+use clockwork_switch::time::Time;
+use clockwork_switch::{
+    Client, LinkId, Outlet, Shared, SharedLimits, StoreFacts, Switch, SwitchLimits, Transport, Verdict,
+};
+use clockwork_wire::record;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Accepted, From};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// One way between router and store.
+const LATENCY: Duration = Duration::from_micros(50);
+const TICK: Duration = Duration::from_millis(50);
+const SEED: u64 = 0x00c1_0c40;
+
+pub(crate) const A: StoreId = StoreId(0);
+pub(crate) const B: StoreId = StoreId(1);
+
+/// A client's connection or port, and the shard it is connected to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) shard: usize,
+    pub(crate) client: Client,
+}
+
+#[derive(Debug)]
+enum Event {
+    Arrive(From, StoreId, Vec<u8>),
+    Run(From, StoreId, u32, Vec<u8>),
+    Reply(From, Vec<u8>),
+    Connect(usize, usize),
+    Tick(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct LinkEnd {
+    pub(crate) store: StoreId,
+    pub(crate) up: bool,
+    /// It is not written to: the store's side does not read.
+    pub(crate) blocked: bool,
+    connection: u32,
+    port: u16,
+    /// The store's side of a stream: bytes that are no whole record yet.
+    inbox: Vec<u8>,
+}
+
+/// What a switch hands out.
+#[derive(Debug, Default)]
+struct Out {
+    replies: Vec<(Client, Vec<u8>)>,
+    mails: Vec<(Origin, Vec<u8>)>,
+}
+
+impl Outlet for Out {
+    fn reply(&mut self, client: &Client, record: &[u8]) {
+        self.replies.push((*client, record.to_vec()));
+    }
+    fn mail(&mut self, waiter: &Origin, record: &[u8]) {
+        self.mails.push((*waiter, record.to_vec()));
+    }
+    fn wake(&mut self, _: LinkId) {
+        // Every link is looked at after every step.
+    }
+}
+
+pub(crate) struct Shard {
+    pub(crate) switch: Switch<Ledger>,
+    pub(crate) links: Vec<LinkEnd>,
+    out: Out,
+}
+
+/// Limits of a simulated router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) shards: usize,
+    pub(crate) switch: SwitchLimits,
+    pub(crate) pins: PinLimits,
+    pub(crate) duplicates: DuplicateLimits,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            shards: 2,
+            switch: SwitchLimits::default(),
+            pins: PinLimits::default(),
+            duplicates: DuplicateLimits::default(),
+        }
+    }
+}
+
+pub(crate) struct Sim {
+    pub(crate) now: Time,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) stores: Vec<Store>,
+    pub(crate) cluster: Cluster,
+    /// What the operator wants; pinned files may be elsewhere for a while.
+    pub(crate) wanted: Table,
+    /// Decides which datagrams are lost: true loses it.
+    pub(crate) loses: Box<dyn FnMut() -> bool>,
+    pub(crate) reconnect: Duration,
+    /// Whether a link that is made again has its old port.
+    pub(crate) keeps_ports: bool,
+    events: BTreeMap<(Time, u64), Event>,
+    serial: u64,
+    replies: HashMap<(u64, u32), Vec<(Time, Vec<u8>)>>,
+    open: HashMap<u64, usize>,
+    connections: u64,
+    ports: u16,
+}
+
+/// Names a client in the books of replies.
+fn book(client: &Client) -> u64 {
+    match client {
+        Client::Stream { connection, .. } => connection.0,
+        Client::Datagram { peer, .. } => 1 << 48 | u64::from(peer.port()),
+    }
+}
+
+impl Sim {
+    pub(crate) fn new(specs: Vec<Spec>) -> Self {
+        Self::with(specs, Limits::default())
+    }
+
+    pub(crate) fn with(specs: Vec<Spec>, limits: Limits) -> Self {
+        let name = |i: usize| format!("store-{i}");
+        let entries = (0..specs.len()).map(|i| StoreEntry::up(name(i), 1.0)).collect();
+        let table = Table::new(SEED, entries).unwrap();
+        let facts = specs.iter().enumerate();
+        let facts = facts.map(|(i, s)| StoreFacts::new(&name(i), s.transport, s.told, s.calls_max)).collect();
+        let shared_limits =
+            SharedLimits { duplicates: limits.duplicates, pins: limits.pins, listing_verifiers_max: 1024 };
+        let shared = Arc::new(Shared::new(table.clone(), facts, shared_limits, 0x5ec2e7));
+        let mut sim = Self {
+            now: Time(1_000_000),
+            shards: Vec::new(),
+            stores: specs.into_iter().enumerate().map(|(i, spec)| Store::new(i, spec)).collect(),
+            cluster: Cluster::new(),
+            wanted: table,
+            loses: Box::new(|| false),
+            reconnect: 50 * MS,
+            keeps_ports: true,
+            shared,
+            events: BTreeMap::new(),
+            serial: 0,
+            replies: HashMap::new(),
+            open: HashMap::new(),
+            connections: 0,
+            ports: 700,
+        };
+        for number in 0..limits.shards {
+            sim.add_shard(number, limits.switch);
+        }
+        sim
+    }
+
+    fn add_shard(&mut self, number: usize, limits: SwitchLimits) {
+        // Every shard's numbers begin just below the wrap-around.
+        let first_xid = u32::MAX - 40 - u32::try_from(number).unwrap();
+        let shard = u16::try_from(number).unwrap();
+        let mut switch = Switch::new(shard, Arc::clone(&self.shared), limits, first_xid, Ledger::default());
+        let mut links = Vec::new();
+        for store in &self.stores {
+            for _ in 0..store.spec.links {
+                let id = StoreId(u16::try_from(store.index).unwrap());
+                assert_eq!(usize::from(switch.add_link(id).0), links.len());
+                self.ports += 1;
+                links.push(LinkEnd {
+                    store: id,
+                    up: false,
+                    blocked: false,
+                    connection: 0,
+                    port: self.ports,
+                    inbox: vec![],
+                });
+            }
+        }
+        let count = links.len();
+        self.shards.push(Shard { switch, links, out: Out::default() });
+        for link in 0..count {
+            self.connect(number, link);
+        }
+        self.after(TICK, Event::Tick(number));
+    }
+
+    fn after(&mut self, wait: Duration, event: Event) {
+        self.serial += 1;
+        self.events.insert((self.now + wait, self.serial), event);
+    }
+
+    // Clients.
+
+    /// Opens a TCP connection to a shard.
+    pub(crate) fn stream(&mut self, shard: usize, host: u8) -> Peer {
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        self.open.insert(self.connections, shard);
+        self.shards[shard].switch.client_opened(connection);
+        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, host));
+        let slot = u32::try_from(self.connections).unwrap();
+        Peer { shard, client: Client::Stream { connection, slot, address } }
+    }
+
+    pub(crate) fn close(&mut self, peer: Peer) {
+        let Client::Stream { connection, .. } = peer.client else { panic!("a port is not closed") };
+        self.open.remove(&connection.0);
+        self.shards[peer.shard].switch.client_closed(connection);
+    }
+
+    /// A UDP port of a client.
+    #[expect(clippy::unused_self, reason = "as for connections")]
+    pub(crate) fn datagram(&mut self, shard: usize, host: u8, port: u16) -> Peer {
+        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)), port);
+        Peer { shard, client: Client::Datagram { peer, socket: 0, local: None } }
+    }
+
+    pub(crate) fn send(&mut self, peer: Peer, message: &[u8]) -> Verdict {
+        let mut message = message.to_vec();
+        let Shard { switch, out, .. } = &mut self.shards[peer.shard];
+        let verdict = switch.call(self.now, &peer.client, true, &mut message, out);
+        self.deliver(peer.shard);
+        verdict
+    }
+
+    /// The replies that a client has had to an XID.
+    pub(crate) fn replies(&self, peer: Peer, xid: u32) -> Vec<&[u8]> {
+        let all = self.replies.get(&(book(&peer.client), xid));
+        all.map(|all| all.iter().map(|(_, message)| &message[..]).collect()).unwrap_or_default()
+    }
+
+    /// The one reply that a client has had to an XID.
+    pub(crate) fn reply(&self, peer: Peer, xid: u32) -> &[u8] {
+        match self.replies(peer, xid)[..] {
+            [reply] => reply,
+            ref replies => panic!("{} replies to XID {xid} instead of one", replies.len()),
+        }
+    }
+
+    /// When that reply came.
+    pub(crate) fn replied_at(&self, peer: Peer, xid: u32) -> Time {
+        self.reply(peer, xid);
+        self.replies[&(book(&peer.client), xid)][0].0
+    }
+
+    /// Sends a call, waits for its reply.
+    pub(crate) fn ask(&mut self, peer: Peer, message: &[u8]) -> Vec<u8> {
+        let xid = clockwork_wire::rpc::xid(message).unwrap();
+        let before = self.replies(peer, xid).len();
+        self.send(peer, message);
+        for _ in 0..1200 {
+            if let Some(reply) = self.replies(peer, xid).get(before) {
+                return reply.to_vec();
+            }
+            self.run_for(50 * MS);
+        }
+        panic!("no reply to XID {xid} within a minute");
+    }
+
+    // The operator.
+
+    pub(crate) fn place(&mut self) -> usize {
+        self.shared.place(&self.wanted).unwrap()
+    }
+
+    /// Assigns a file to a store; how many pinned files have stayed.
+    pub(crate) fn assign(&mut self, handle: &[u8], store: StoreId) -> usize {
+        self.wanted = self.wanted.with_exception(handle, store).unwrap();
+        self.place()
+    }
+
+    pub(crate) fn set_stores(&mut self, change: impl Fn(usize, &mut StoreEntry)) -> usize {
+        let mut stores = self.wanted.stores().to_vec();
+        stores.iter_mut().enumerate().for_each(|(i, entry)| change(i, entry));
+        self.wanted = self.wanted.with_stores(stores).unwrap();
+        self.place()
+    }
+
+    /// The health checks have found a store dead.
+    pub(crate) fn eject(&mut self, store: StoreId) {
+        self.set_stores(|i, entry| {
+            if i == store.index() {
+                entry.state = StoreState::Down;
+            }
+        });
+        for shard in 0..self.shards.len() {
+            let Shard { switch, out, .. } = &mut self.shards[shard];
+            switch.store_lost(self.now, store, out);
+            self.deliver(shard);
+        }
+    }
+
+    pub(crate) fn readmit(&mut self, store: StoreId) {
+        self.set_stores(|i, entry| {
+            if i == store.index() {
+                entry.state = StoreState::Up;
+            }
+        });
+    }
+
+    // Stores and their connections.
+
+    pub(crate) fn store(&mut self, store: StoreId) -> &mut Store {
+        &mut self.stores[store.index()]
+    }
+
+    /// Runs of a procedure at all stores.
+    pub(crate) fn runs(&self, procedure: clockwork_wire::nfs3::Procedure) -> usize {
+        self.stores.iter().map(|store| store.runs(procedure)).sum()
+    }
+
+    /// Every connection to a store is lost; it did not restart.
+    pub(crate) fn break_links(&mut self, store: StoreId) {
+        for shard in 0..self.shards.len() {
+            for link in 0..self.shards[shard].links.len() {
+                if self.shards[shard].links[link].store == store {
+                    self.break_link(shard, link);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn break_link(&mut self, shard: usize, link: usize) {
+        let end = &mut self.shards[shard].links[link];
+        if !end.up {
+            return;
+        }
+        end.up = false;
+        end.connection += 1;
+        end.inbox.clear();
+        if !self.keeps_ports {
+            self.ports += 1;
+            end.port = self.ports;
+        }
+        let Shard { switch, out, .. } = &mut self.shards[shard];
+        switch.link_down(self.now, LinkId(u16::try_from(link).unwrap()), out);
+        self.deliver(shard);
+        self.after(self.reconnect, Event::Connect(shard, link));
+    }
+
+    /// The store loses its memory and is there again at once. Streams break; datagrams tell nobody.
+    pub(crate) fn restart(&mut self, store: StoreId) {
+        self.stores[store.index()].restart(&mut self.cluster);
+        if self.stores[store.index()].spec.transport == Transport::Stream {
+            self.break_links(store);
+        }
+    }
+
+    /// The store loses its memory and stays away.
+    pub(crate) fn crash(&mut self, store: StoreId) {
+        self.stores[store.index()].alive = false;
+        self.stores[store.index()].restart(&mut self.cluster);
+        self.break_links(store);
+    }
+
+    pub(crate) fn revive(&mut self, store: StoreId) {
+        self.stores[store.index()].alive = true;
+    }
+
+    /// The store goes on with what it has been sent.
+    pub(crate) fn unhang(&mut self, store: StoreId) {
+        let entry = &mut self.stores[store.index()];
+        entry.hung = false;
+        let waiting: Vec<_> = entry.waiting.drain(..).collect();
+        for (from, message) in waiting {
+            self.after(Duration::ZERO, Event::Arrive(from, store, message));
+        }
+    }
+
+    fn connect(&mut self, shard: usize, link: usize) {
+        let end = &mut self.shards[shard].links[link];
+        if !self.stores[end.store.index()].alive {
+            self.after(self.reconnect, Event::Connect(shard, link));
+            return;
+        }
+        end.up = true;
+        let Shard { switch, out, .. } = &mut self.shards[shard];
+        switch.link_up(self.now, LinkId(u16::try_from(link).unwrap()), out);
+        self.deliver(shard);
+    }
+
+    // Time.
+
+    pub(crate) fn run_for(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some((&(at, _), _)) = self.events.first_key_value()
+            && at <= end
+        {
+            let ((at, _), event) = self.events.pop_first().unwrap();
+            self.now = at;
+            self.happen(event);
+        }
+        self.now = end;
+    }
+
+    /// Runs until no call waits any more, two minutes at most.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..1200 {
+            if self.shards.iter().all(|shard| shard.switch.pending_calls().0 == 0) {
+                self.run_for(SECOND);
+                return self.assert_clean();
+            }
+            self.run_for(100 * MS);
+        }
+        let waiting: Vec<_> = self.shards.iter().map(|shard| shard.switch.pending_calls()).collect();
+        panic!("calls wait for two minutes: {waiting:?}");
+    }
+
+    /// Nothing is left of calls that are answered.
+    pub(crate) fn assert_clean(&mut self) {
+        for shard in &mut self.shards {
+            assert_eq!(shard.switch.pending_calls().0, 0, "calls wait");
+            assert_eq!(shard.switch.held_bytes().0, 0, "bytes are held for no call");
+            assert_eq!(shard.switch.calls_watched(), 0, "calls are watched for repeats that are answered");
+            assert_eq!(shard.switch.meter().open(), 0, "calls were measured whose end was not");
+            for link in 0..shard.links.len() {
+                let log = shard.switch.log(LinkId(u16::try_from(link).unwrap()));
+                if !shard.links[link].blocked {
+                    assert_eq!((log.bytes(), log.unsent_bytes()), (0, 0), "bytes are kept for no call");
+                }
+            }
+            for store in 0..self.stores.len() {
+                let store = StoreId(u16::try_from(store).unwrap());
+                assert_eq!(shard.switch.store_calls(store), (0, 0), "calls are counted that do not wait");
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(from, store, message) => self.arrive(from, store, message),
+            Event::Run(from, store, incarnation, message) => {
+                let entry = &mut self.stores[store.index()];
+                if entry.incarnation == incarnation {
+                    let reply = entry.run(from, &message, &mut self.cluster);
+                    self.answer(from, store, &reply);
+                }
+            }
+            Event::Reply(from, mut record) => {
+                let end = &self.shards[from.shard].links[from.link];
+                if end.up && end.connection == from.connection {
+                    self.inject(from.shard, from.link, &mut record);
+                }
+            }
+            Event::Connect(shard, link) => self.connect(shard, link),
+            Event::Tick(shard) => {
+                let Shard { switch, out, .. } = &mut self.shards[shard];
+                switch.tick(self.now, out);
+                self.deliver(shard);
+                self.after(TICK, Event::Tick(shard));
+            }
+        }
+    }
+
+    /// A message from a store's side of a link: record mark and message.
+    pub(crate) fn inject(&mut self, shard: usize, link: usize, record: &mut [u8]) {
+        let Shard { switch, out, .. } = &mut self.shards[shard];
+        switch.reply(self.now, LinkId(u16::try_from(link).unwrap()), record, out);
+        self.deliver(shard);
+    }
+
+    fn arrive(&mut self, from: From, store: StoreId, message: Vec<u8>) {
+        let entry = &mut self.stores[store.index()];
+        if !entry.alive {
+            return;
+        }
+        if entry.hung {
+            entry.waiting.push_back((from, message));
+            return;
+        }
+        match entry.accept(from, &message) {
+            Accepted::Run => {
+                let (delay, incarnation) = (entry.spec.delay, entry.incarnation);
+                self.after(delay, Event::Run(from, store, incarnation, message));
+            }
+            Accepted::Answer(reply) => self.answer(from, store, &reply),
+            Accepted::Drop => {}
+        }
+    }
+
+    fn answer(&mut self, from: From, store: StoreId, reply: &[u8]) {
+        let store = &self.stores[store.index()];
+        if store.mute || store.spec.transport == Transport::Datagram && (self.loses)() {
+            return;
+        }
+        let mut bytes = record::mark(reply.len()).to_vec();
+        bytes.extend_from_slice(reply);
+        self.after(LATENCY, Event::Reply(from, bytes));
+    }
+
+    /// Everything that a switch has handed out goes its way.
+    fn deliver(&mut self, shard: usize) {
+        let Out { replies, mails } = std::mem::take(&mut self.shards[shard].out);
+        for (client, bytes) in replies {
+            let gone =
+                matches!(client, Client::Stream { connection, .. } if !self.open.contains_key(&connection.0));
+            if !gone {
+                self.book_reply(book(&client), &bytes);
+            }
+        }
+        for (waiter, bytes) in mails {
+            match waiter.peer {
+                OriginPeer::Stream(connection) if self.open.contains_key(&connection.0) => {
+                    assert_eq!(self.open[&connection.0], usize::from(waiter.shard));
+                    self.book_reply(connection.0, &bytes);
+                }
+                _ => {}
+            }
+        }
+        for link in 0..self.shards[shard].links.len() {
+            self.flush(shard, link);
+        }
+    }
+
+    fn book_reply(&mut self, who: u64, bytes: &[u8]) {
+        let message = bytes[4..].to_vec();
+        assert_eq!(bytes[..4], record::mark(message.len()), "a reply has its mark");
+        let xid = clockwork_wire::rpc::xid(&message).unwrap();
+        self.replies.entry((who, xid)).or_default().push((self.now, message));
+    }
+
+    fn flush(&mut self, shard: usize, link: usize) {
+        let Shard { switch, links, .. } = &mut self.shards[shard];
+        let end = &mut links[link];
+        if !end.up || end.blocked {
+            return;
+        }
+        let store = end.store;
+        let from = From { shard, link, connection: end.connection, port: end.port };
+        let log = switch.log(LinkId(u16::try_from(link).unwrap()));
+        let mut messages = Vec::new();
+        match self.stores[store.index()].spec.transport {
+            Transport::Datagram => {
+                while let Some(message) = log.next_datagram().map(<[u8]>::to_vec) {
+                    log.datagram_sent();
+                    if !(self.loses)() {
+                        messages.push(message);
+                    }
+                }
+            }
+            Transport::Stream => {
+                while log.has_unsent() {
+                    let mut slices = Vec::new();
+                    log.unsent(&mut slices);
+                    let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+                    log.sent(bytes.len());
+                    end.inbox.extend_from_slice(&bytes);
+                }
+                take_records(&mut end.inbox, &mut messages);
+            }
+        }
+        for message in messages {
+            self.after(LATENCY, Event::Arrive(from, store, message));
+        }
+    }
+}
+
+fn take_records(inbox: &mut Vec<u8>, messages: &mut Vec<Vec<u8>>) {
+    while let Some(mark) = inbox.first_chunk::<4>() {
+        let word = u32::from_be_bytes(*mark);
+        assert!(word >> 31 == 1, "stores are sent one fragment a record");
+        let length = (word & 0x7fff_ffff) as usize;
+        if inbox.len() < 4 + length {
+            return;
+        }
+        messages.push(inbox[4..4 + length].to_vec());
+        inbox.drain(..4 + length);
+    }
+}
