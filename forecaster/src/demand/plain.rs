@@ -6,9 +6,10 @@
 //! `r_{T+h} = sum phi_k r_{T+h-k} + u_{T+h}`. The variance at h is `s2 sum_{j<h} psi_j^2`, `psi = c / phi(z)`, by the same
 //! recursion started at rest: the combined MA weights are never cut off.
 
+use super::forecast::{DemandForecast, Shape};
 use crate::arima::{RegressionOptions, SeasonalAr, SeasonalSpec};
 use crate::error::ForecastError;
-use crate::linear::mean;
+use crate::linear::{dot, mean};
 use crate::series::{Cycles, HORIZON_PERIODS_MAX};
 use crate::spectral::{SpectralModel, SpectralOptions, deviations};
 use crate::spectrum::Workspace;
@@ -41,6 +42,15 @@ impl Transform {
             Transform::Sqrt => w.max(0.0).powi(2) - 0.375,
         }
     }
+    /// Mean of x where w is normal with this centre and deviation.
+    pub fn mean(self, centre: f64, deviation: f64) -> f64 {
+        let variance = deviation * deviation;
+        match self {
+            Transform::Log => (centre + 0.5 * variance).exp(),
+            Transform::LogOnePlus => (centre + 0.5 * variance).exp() - 1.0,
+            Transform::Sqrt => centre * centre + variance - 0.375,
+        }
+    }
     /// Logarithm where all values are above zero, else ln(1 + x): what the reference takes for totals.
     pub fn for_values(x: &[f64]) -> Self {
         if x.iter().all(|v| *v > 0.0) { Transform::Log } else { Transform::LogOnePlus }
@@ -59,6 +69,7 @@ pub struct PlainDemand {
     /// The spectrum of its residual.
     pub spectrum: SpectralModel,
     innovations: Vec<f64>,
+    u: Vec<f64>,
     r: Vec<f64>,
 }
 
@@ -85,7 +96,28 @@ impl PlainDemand {
         let (ar, u) = SeasonalAr::fit(&r, spec, RegressionOptions::PLAIN)?;
         let spectrum = SpectralModel::fit(&u, &SpectralOptions::plain(), ws)?;
         let innovations = spectrum.innovations(&u, ws);
-        Ok(Self { transform, mean, ar, spectrum, innovations, r })
+        Ok(Self { transform, mean, ar, spectrum, innovations, u, r })
+    }
+
+    /// Forecast counts 1..=`horizon` periods ahead.
+    ///
+    /// # Errors
+    /// [`ForecastError::HorizonTooLong`].
+    pub fn forecast(&self, horizon: usize) -> Result<DemandForecast, ForecastError> {
+        let (centre, deviation) = self.forecast_transformed(horizon)?;
+        Ok(DemandForecast::new(centre, deviation, Shape::Plain(self.transform)))
+    }
+
+    /// Takes the next count; parameters stay as fitted.
+    pub(super) fn observe(&mut self, x: f64) {
+        let r = self.transform.apply(x.max(0.0)) - self.mean;
+        // The logarithm of a zero count has no place in a series that had none: as if it had been one half.
+        let r = if r.is_finite() { r } else { self.transform.apply(0.5) - self.mean };
+        let expected = self.ar.run(&self.r, &[0.0]);
+        self.r.push(r);
+        self.u.push(r - expected[0]);
+        let newest_first: Vec<f64> = self.u.iter().rev().copied().collect();
+        self.innovations.push(dot(&self.spectrum.ar, &newest_first));
     }
 
     /// Forecasts and their standard deviations on the transformed scale, 1..=`horizon` periods ahead.
