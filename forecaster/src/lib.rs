@@ -8,6 +8,7 @@
 //! statistics: values are oldest first, lag k is k periods back, spectra are in ordinates `j` at `2 pi j / N`.
 
 pub mod arima;
+pub mod backtest;
 pub mod demand;
 pub mod error;
 mod linear;

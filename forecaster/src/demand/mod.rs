@@ -32,6 +32,7 @@ use crate::arima::Arma;
 use crate::error::ForecastError;
 use crate::series::{Cycles, HORIZON_PERIODS_MAX, SERIES_PERIODS_MAX, Series, VALUE_MAX, fill_counts};
 use crate::spectrum::Workspace;
+pub(crate) use forecast::normal_quantile;
 use forecast::{Shape, fourth_root};
 use recommended::Recommended;
 
