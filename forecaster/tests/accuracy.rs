@@ -4,9 +4,11 @@ mod common;
 
 use std::time::Instant;
 
-use clockwork_forecaster::backtest::{Backtest, Case, Report, Walk, read, run};
-use clockwork_forecaster::demand::Demand;
-use common::{shared, text};
+use clockwork_forecaster::backtest::{Backtest, Case, PINBALL_LEVELS, Report, Walk, measures, read, run};
+use clockwork_forecaster::demand::{Demand, Share, Total};
+use clockwork_forecaster::spectrum::Workspace;
+use clockwork_forecaster::{Cycles, Series};
+use common::{rows, shared, text};
 
 fn hourly(demand: Demand, walk: Walk, peers: bool) -> Backtest {
     Backtest { demand, walk, season: 24, period_seconds: 3600, peers }
@@ -59,4 +61,58 @@ fn campus_total_one_step_refitted_daily() {
     for peer in report.peers {
         assert!(report.ours.mae < peer.mae, "{peer:?}");
     }
+}
+
+/// Files of the campus trace with a mean of one request in 30 hours and more in the hours before 622.
+fn campus_files() -> Option<(Vec<f64>, Vec<Vec<f64>>)> {
+    let text = text(&shared("calgary/hourly_A_1994-10-24_1995-01-31.csv.gz")?);
+    let mut files = vec![vec![0.0; 2400]; 2999];
+    let mut total = vec![0.0; 2400];
+    for row in rows(&text) {
+        let (file, hour, count) = (
+            row[0].parse::<usize>().unwrap(),
+            row[1].parse::<usize>().unwrap(),
+            row[2].parse::<f64>().unwrap(),
+        );
+        files[file][hour] = count;
+        total[hour] += count;
+    }
+    files.retain(|f| f[..622].iter().sum::<f64>() >= 622.0 / 30.0);
+    Some((total, files))
+}
+
+#[test]
+fn campus_files_one_step_by_their_share_of_the_total() {
+    let Some((total, files)) = campus_files() else { return };
+    let mut ws = Workspace::new();
+    let series = Series::hourly(total.clone()).unwrap();
+    let mut expected = vec![f64::NAN; 622];
+    for at in (622..2400).step_by(24) {
+        let fitted = Demand::recommended().fit(&series.head(at), &mut ws).unwrap();
+        if at == 622 {
+            expected = fitted.fitted_means();
+        }
+        expected.extend_from_slice(fitted.one_step(&series.head(at + 24), &mut ws).unwrap().mean());
+    }
+    let (mut squares, mut pinball, mut n) = (0.0, 0.0, 0.0);
+    let mut growing = Total::new(&total[..622], &expected[..622], Cycles::HOURLY, files.len()).unwrap();
+    let mut shares: Vec<Share> = files.iter().map(|f| Share::fit(&f[..622], &growing).unwrap()).collect();
+    for t in 622..2400 {
+        for (share, file) in shares.iter().zip(&files) {
+            let f = share.forecast(&growing, &expected[t..=t]);
+            squares += (file[t] - f.mean()[0]).powi(2);
+            for level in PINBALL_LEVELS {
+                pinball += measures::pinball(&file[t..=t], &f.quantile(level).unwrap(), level) / 4.0;
+            }
+            n += 1.0;
+        }
+        growing.push(total[t], expected[t]);
+        for (share, file) in shares.iter_mut().zip(&files) {
+            share.observe(file[t], &growing).unwrap();
+        }
+    }
+    let (rmse, pinball) = ((squares / n).sqrt(), pinball / n);
+    eprintln!("{} files: RMSE {rmse:.4}, pinball {pinball:.5}", files.len());
+    assert_eq!(files.len(), 299);
+    assert!(rmse <= 0.713 * 1.02 && pinball <= 0.0467 * 1.02, "RMSE {rmse}, pinball {pinball}");
 }

@@ -59,6 +59,13 @@ impl DemandForecast {
         Self::new(vec![value; horizon], vec![0.0; horizon], Shape::Exact)
     }
 
+    /// The average of two forecasts for the same periods (the shorter's), quantile by quantile.
+    pub fn average(a: DemandForecast, b: DemandForecast) -> Self {
+        let centre = halves(&a.mean, &b.mean);
+        let deviation = halves(&a.deviation, &b.deviation);
+        Self::new(centre, deviation, Shape::Average(Box::new((a, b))))
+    }
+
     /// Forecasts for single periods joined to one; the shape of the first holds for all, except exact ones, which
     /// keep a deviation of zero on the fourth-root scale.
     pub(super) fn joined(steps: &[DemandForecast]) -> Self {

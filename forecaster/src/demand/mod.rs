@@ -17,16 +17,20 @@
 //!
 //! Should a regression turn out singular, the next rung down takes over; the mean always exists.
 
+pub mod batch;
 mod forecast;
 mod ladder;
 mod member;
 pub mod plain;
 mod recommended;
+pub mod share;
 
+pub use batch::Batch;
 pub use forecast::{COUNT_FORECAST_MAX, DemandForecast};
 pub use ladder::{ARMA_PERIODS_MIN, Rung};
 pub use member::Member;
 pub use plain::{PlainDemand, Transform};
+pub use share::{Share, Total};
 
 use crate::arima::Arma;
 use crate::error::ForecastError;
@@ -192,6 +196,16 @@ impl FittedDemand {
                 let (centre, deviation) = fitted.forecast(horizon)?;
                 Ok(DemandForecast::new(centre, deviation, Shape::FourthRoot { t_weight: 0.0 }))
             }
+        }
+    }
+
+    /// Means that the model, with the parameters it has now, would have forecast for each period so far, one ahead; NaN
+    /// where it could not have (the first weeks), or has no regression to say.
+    pub fn fitted_means(&self) -> Vec<f64> {
+        match &self.model {
+            Model::Recommended(_, fitted) => fitted.fitted_means(),
+            Model::Constant(value) => vec![*value; self.x.len()],
+            Model::Arma(_) | Model::Plain(_) => vec![f64::NAN; self.x.len()],
         }
     }
 

@@ -127,6 +127,22 @@ impl Recommended {
         DemandForecast::new(centre, vec![spread; horizon], Shape::FourthRoot { t_weight: 0.0 })
     }
 
+    /// Means of one-step forecasts within the history; NaN where a member had not begun.
+    pub(super) fn fitted_means(&self) -> Vec<f64> {
+        let n = self.w.len();
+        let shortest = self.members.iter().map(|m| m.innovations().len()).min().unwrap_or(0);
+        let mut centre = self.w[n - shortest..].to_vec();
+        for (k, member) in self.weights.iter().zip(&self.members) {
+            let e = member.innovations();
+            centre.iter_mut().zip(&e[e.len() - shortest..]).for_each(|(f, e)| *f -= k * e);
+        }
+        let deviation = vec![self.deviation; shortest];
+        let forecast = DemandForecast::new(centre, deviation, Shape::FourthRoot { t_weight: self.t_weight });
+        let mut means = vec![f64::NAN; n - shortest];
+        means.extend_from_slice(forecast.mean());
+        means
+    }
+
     /// One-step forecasts of `x[from..]` (the history fitted on, continued), parameters kept.
     pub(super) fn one_step(&self, x: &[f64], from: usize, ws: &mut Workspace) -> DemandForecast {
         let w: Vec<f64> = x.iter().map(|x| fourth_root(*x)).collect();
