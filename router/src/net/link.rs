@@ -24,7 +24,7 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_LAST: Duration = Duration::from_secs(2);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Buffers towards the stores: a reply of 1 MiB must not stop the others behind it.
-const SOCKET_BUFFER_BYTES: u32 = 4 << 20;
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
 /// A connection to a store that is to be kept up.
 #[derive(Clone, Debug)]
@@ -278,16 +278,17 @@ fn any(address: SocketAddr) -> IpAddr {
 }
 
 /// Binds the local end: to the port it had before, else to a reserved one where wanted and allowed, else to any.
-fn bind_local(
-    spec: &LinkSpec,
-    port: Option<u16>,
-    bind: impl Fn(SocketAddr) -> io::Result<()>,
-) -> io::Result<()> {
+fn bind_local(socket: &Socket, spec: &LinkSpec, port: Option<u16>) -> io::Result<()> {
     let any = any(spec.address);
-    if let Some(port) = port
-        && bind(SocketAddr::new(any, port)).is_ok()
-    {
-        return Ok(());
+    let bind = |address: SocketAddr| socket.bind(&address.into());
+    if let Some(port) = port {
+        // The connection that is lost may linger on the port. (With a new port this must stay off: two links could
+        // then take the same one, and the second could not connect.)
+        socket.set_reuse_address(true)?;
+        if bind(SocketAddr::new(any, port)).is_ok() {
+            return Ok(());
+        }
+        socket.set_reuse_address(false)?;
     }
     if spec.reserved_port {
         for port in RESERVED_PORTS.rev() {
@@ -302,12 +303,13 @@ fn bind_local(
 }
 
 async fn connect_stream(spec: &LinkSpec, port: Option<u16>) -> io::Result<TcpStream> {
-    let socket = if spec.address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
+    let socket = Socket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
     // The kernel clips these to its own limits.
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
-    bind_local(spec, port, |address| socket.bind(address))?;
+    bind_local(&socket, spec, port)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
     let stream = match tokio::time::timeout(CONNECT_MAX, socket.connect(spec.address)).await {
         Ok(connected) => connected?,
         Err(_) => return Err(io::ErrorKind::TimedOut.into()),
@@ -320,9 +322,9 @@ async fn connect_stream(spec: &LinkSpec, port: Option<u16>) -> io::Result<TcpStr
 fn connect_datagram(spec: &LinkSpec, port: Option<u16>) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(spec.address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES as usize)?;
-    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES as usize)?;
-    bind_local(spec, port, |address| socket.bind(&address.into()))?;
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    bind_local(&socket, spec, port)?;
     socket.connect(&spec.address.into())?;
     UdpSocket::from_std(socket.into())
 }
