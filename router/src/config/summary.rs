@@ -1,7 +1,7 @@
 //! What a configuration would do, in a few lines for the person who wrote it.
 use std::fmt;
 
-use super::{Config, DuplicateCache, Transport};
+use super::{Config, DuplicateCache, Export, Transport};
 
 /// Shows what would be served where; made by [`Config::summary`].
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +83,8 @@ fn stores(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             "store     {:name_width$}  {address:address_width$}  {transport}, MOUNT on {}, {share}, {cache}",
             store.name, store.mount_port
         )?;
-        for export in config.exports.iter().filter(|_| store.export.is_some()) {
+        let elsewhere = |export: &&Export| *config.store_path(store, export) != export.path;
+        for export in config.exports.iter().filter(elsewhere) {
             writeln!(f, "            {} is {} there", export.path, config.store_path(store, export))?;
         }
     }
