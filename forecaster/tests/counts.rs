@@ -18,7 +18,12 @@ fn assert_sound(f: &DemandForecast) {
     let quantiles: Vec<Vec<f64>> = LEVELS.iter().map(|p| f.quantile(*p).unwrap()).collect();
     for pair in quantiles.windows(2) {
         assert!(pair[1].iter().all(sound));
-        assert!(pair[0].iter().zip(&pair[1]).all(|(low, high)| low <= high), "{:?} above {:?}", pair[0], pair[1]);
+        assert!(
+            pair[0].iter().zip(&pair[1]).all(|(low, high)| low <= high),
+            "{:?} above {:?}",
+            pair[0],
+            pair[1]
+        );
     }
 }
 
@@ -37,9 +42,11 @@ fn counts(length: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Vec<
         1 => 0.0..1e6f64,
     ];
     let sparse = prop_oneof![40 => Just(0.0), 1 => (1u32..20).prop_map(f64::from)];
-    let bursty = prop_oneof![20 => (0u32..4).prop_map(f64::from), 1 => (1000u32..100_000).prop_map(f64::from)];
+    let bursty =
+        prop_oneof![20 => (0u32..4).prop_map(f64::from), 1 => (1000u32..100_000).prop_map(f64::from)];
     let missing = prop_oneof![30 => Just(f64::NAN), 1 => (0u32..90).prop_map(f64::from)];
-    let step = (0u32..1000, 0u32..1000, 0..=*length.end()).prop_map(|(a, b, at)| (f64::from(a), f64::from(b), at));
+    let step =
+        (0u32..1000, 0u32..1000, 0..=*length.end()).prop_map(|(a, b, at)| (f64::from(a), f64::from(b), at));
     prop_oneof![
         prop::collection::vec(value, length.clone()),
         prop::collection::vec(broken, length.clone()),
@@ -168,7 +175,10 @@ fn ugly_histories_one_by_one() {
             assert_sound(&fitted.forecast(200).unwrap());
         }
     }
-    assert_eq!(Demand::recommended().fit(&Series::hourly(vec![]).unwrap(), &mut ws), Err(ForecastError::Empty));
+    assert_eq!(
+        Demand::recommended().fit(&Series::hourly(vec![]).unwrap(), &mut ws),
+        Err(ForecastError::Empty)
+    );
 }
 
 #[test]

@@ -30,6 +30,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run a whole plex on this machine under a day of real traffic, and report
+    Demo(DemoArgs),
     /// Say what a configuration would serve, or everything that is wrong with it
     Check(check::CheckArgs),
     /// Serve a directory over NFSv3 (TCP), without privileges
@@ -50,6 +52,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Demo(args) => run_until_done(crate::demo::run(args)),
         Command::Check(args) => check::run(&args),
         Command::Store(args) => run_until_done(store::run(args)),
         Command::Status(args) => report(status::run(&args)),

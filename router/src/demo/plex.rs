@@ -1,0 +1,137 @@
+//! The demo's plex: four embedded stores over one directory, and a router in front.
+
+use crate::config::{
+    Admin, Config, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log, Routing,
+    Store,
+};
+use crate::plex::Plex;
+use crate::store::{self, DeviceSpec, Distribution, HandleMode, Namespace, RunningStore, StoreSpec};
+use anyhow::Context;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What clients mount.
+pub(crate) const EXPORT: &str = "/export";
+/// Where the demo listens if nobody else does; otherwise on a port of the kernel's choice.
+const PORT: u16 = 12_049;
+
+/// Speeds of the stores: as a whole they can carry the day, but a quarter of it is more than the slowest can bear well.
+pub(crate) const STORES: [(&str, f64); 4] = [("slow", 1.0), ("steady", 1.2), ("brisk", 1.5), ("fast", 2.0)];
+/// Calls that a store's device works on at once.
+pub(crate) const SERVERS: u32 = 2;
+/// Mean service time of a call at speed 1, in microseconds; a READ's data comes on top.
+pub(crate) const SERVICE_US: f64 = 5_000.0;
+const READ_US_PER_KIB: f64 = 20.0;
+/// With a quarter of all calls the slowest store is this busy in the peak hour.
+const PEAK_UTILISATION: f64 = 0.9;
+
+/// NFS calls a second of the whole day's peak hour.
+pub(crate) fn peak_calls_per_second() -> f64 {
+    let slowest = f64::from(SERVERS) * 1e6 / SERVICE_US;
+    STORES.len() as f64 * PEAK_UTILISATION * slowest
+}
+
+/// The device of a store of this speed.
+fn device(speed: f64) -> DeviceSpec {
+    DeviceSpec {
+        servers: SERVERS,
+        metadata_us: SERVICE_US / speed,
+        read_us: SERVICE_US / speed,
+        read_us_per_kib: READ_US_PER_KIB / speed,
+        write_us: SERVICE_US / speed,
+        write_us_per_kib: READ_US_PER_KIB / speed,
+        distribution: Distribution::Exponential,
+    }
+}
+
+/// A running demo.
+pub(crate) struct DemoPlex {
+    plex: Arc<Plex>,
+    stores: Vec<RunningStore>,
+}
+
+impl DemoPlex {
+    /// Starts the stores over `export` and the router, with its history in `folder`.
+    pub(crate) async fn start(folder: &Path, export: &Path, seed: u64) -> anyhow::Result<Self> {
+        let namespace = Namespace::open(export, HandleMode::Path { seed })?;
+        let mut stores = Vec::new();
+        for (name, speed) in STORES {
+            let spec = StoreSpec {
+                name: name.into(),
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+                export: EXPORT.into(),
+                device: device(speed),
+                seed,
+            };
+            stores.push(store::serve(spec, Arc::clone(&namespace)).await?);
+        }
+        let addresses: Vec<SocketAddr> = stores.iter().map(|store| store.address).collect();
+        let plex = match Plex::start(config(folder, &addresses, seed, PORT)?, false).await {
+            Err(crate::plex::PlexError::Listen(_)) => {
+                Plex::start(config(folder, &addresses, seed, 0)?, false).await
+            }
+            started => started,
+        };
+        let plex = Arc::new(plex.context("the demo's router cannot start")?);
+        for (name, health) in plex.stores() {
+            anyhow::ensure!(
+                health == crate::plex::Health::Up,
+                "the demo's store {name} is not in use: {health:?}"
+            );
+        }
+        Ok(Self { plex, stores })
+    }
+
+    pub(crate) fn plex(&self) -> &Arc<Plex> {
+        &self.plex
+    }
+
+    /// Where clients reach it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.plex
+            .addresses()
+            .first()
+            .copied()
+            .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))
+    }
+
+    /// How a Linux machine mounts it.
+    pub(crate) fn mount_command(&self) -> String {
+        let (ip, port) = (self.address().ip(), self.address().port());
+        format!(
+            "mount -t nfs -o vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock {ip}:{EXPORT} /mnt"
+        )
+    }
+
+    pub(crate) async fn stop(self) {
+        self.plex.stop();
+        for store in self.stores {
+            store.stop().await;
+        }
+    }
+}
+
+fn config(folder: &Path, stores: &[SocketAddr], seed: u64, port: u16) -> anyhow::Result<Config> {
+    let path = ExportPath::parse(EXPORT).context("the demo's export path")?;
+    let store = |((name, _), address): ((&str, f64), &SocketAddr)| Store {
+        duplicate_cache: DuplicateCache::None,
+        privileged_port: false,
+        ..Store::new(name, (*address).into())
+    };
+    Ok(Config {
+        listen: Listen {
+            addresses: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))],
+            ..Listen::default()
+        },
+        admin: Admin::default(),
+        stores: STORES.into_iter().zip(stores).map(store).collect(),
+        exports: vec![Export { path, clients: vec!["127.0.0.0/8".parse()?], secure: false }],
+        routing: Routing { seed },
+        limits: Limits::default(),
+        health: Health::default(),
+        heat: Heat::default(),
+        history: History { path: Some(folder.join("history")), ..History::default() },
+        log: Log::default(),
+    })
+}
