@@ -63,9 +63,12 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What is logged unless RUST_LOG says otherwise. The embedded stores' server tells of every connection.
+const SERVING_LOG: &str = "info,nfs3_server=warn";
+
 /// Runs a command that serves: with messages on standard error, on as many threads as there are cores.
 fn run_until_done(command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
-    log::start("info");
+    log::start(SERVING_LOG);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(command));
     match done {

@@ -192,7 +192,12 @@ impl Asker {
             _ => None,
         }
         .ok_or_else(|| malformed("GETATTR"))?;
-        let listing = self.listing(path, &handle).await?;
+        let listing = match self.listing(path, &handle).await {
+            Ok(listing) => listing,
+            // Whoever cannot list is not known to number entries like others.
+            Err(SurveyError::Nfs { .. }) => Default::default(),
+            Err(error) => return Err(error),
+        };
         Ok(SurveyedRoot {
             path: path.into(),
             handle,
