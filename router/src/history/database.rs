@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::block::{Block, BlockFile};
+use super::chunks::{self, Batches};
 use super::codec::{seal, unseal};
 use super::dictionary::{Dictionary, Write};
 use super::error::HistoryError;
@@ -190,8 +191,7 @@ impl History {
     fn read(&self, key: &PeriodKey) -> Result<Option<PeriodRecord>, HistoryError> {
         let state = self.lock();
         self.guarded(|| {
-            let Some(bytes) = state.trees.periods.get(key)? else { return Ok(None) };
-            let block = Block::decode(&bytes).map_err(|damage| Fault::of("a period", damage))?;
+            let Some(block) = chunks::read(&state.trees.periods, key)? else { return Ok(None) };
             Ok(Some(state.resolve(block)?))
         })
     }
@@ -228,7 +228,7 @@ impl State {
     }
 
     fn write(&mut self, record: &PeriodRecord) -> Result<usize, Fault> {
-        let mut entries = sled::Batch::default();
+        let mut entries = Batches::new(&self.trees.handles);
         let mut numbers = Vec::with_capacity(record.files.len());
         let (mut added, mut freed) = (0, 0);
         for file in &record.files {
@@ -241,16 +241,15 @@ impl State {
             }
             if let Some(entry) = self.dictionary.encode(number) {
                 added += cost(&number.to_be_bytes(), &entry);
-                entries.insert(&number.to_be_bytes(), entry);
+                entries.insert(&number.to_be_bytes(), entry)?;
             }
         }
         // The dictionary goes first: a block on disk never names what the dictionary on disk does not know.
-        self.trees.handles.apply_batch(entries)?;
+        entries.finish()?;
         let bytes = Block::new(record, &numbers).encode();
         let block_bytes = bytes.len();
         let key = self.free_key(record.span.start_unix_ms);
-        let cost = cost(&key, &bytes);
-        self.trees.periods.insert(key, bytes)?;
+        let cost = chunks::write(&self.trees.periods, &key, &bytes)?;
         for number in numbers {
             self.dictionary.keep(number);
         }
@@ -274,9 +273,9 @@ impl State {
             && (self.kept.len() > limits.periods_max || self.live_bytes > limits.bytes_max)
         {
             let Some((key, bytes)) = self.kept.pop_first() else { break };
-            let Some(block) = self.trees.periods.remove(key)? else { continue };
+            let Some(block) = chunks::read(&self.trees.periods, &key)? else { continue };
+            chunks::remove(&self.trees.periods, &key)?;
             self.live_bytes = self.live_bytes.saturating_sub(bytes);
-            let block = Block::decode(&block).map_err(|damage| Fault::of("a period", damage))?;
             self.release(&block.files)?;
             dropped += 1;
         }
@@ -284,16 +283,16 @@ impl State {
     }
 
     fn release(&mut self, files: &[BlockFile]) -> Result<(), Fault> {
-        let mut entries = sled::Batch::default();
+        let mut entries = Batches::new(&self.trees.handles);
         for file in files {
             let Some(known) = self.dictionary.get(file.number) else { continue };
             let bytes = known.bytes();
             if self.dictionary.release(file.number) {
                 self.live_bytes = self.live_bytes.saturating_sub(bytes);
-                entries.remove(&file.number.to_be_bytes());
+                entries.remove(&file.number.to_be_bytes())?;
             }
         }
-        Ok(self.trees.handles.apply_batch(entries)?)
+        entries.finish()
     }
 
     fn resolve(&self, block: Block) -> Result<PeriodRecord, Fault> {

@@ -1,7 +1,7 @@
 //! History: the heat of past periods on disk, and small named values beside it.
 //!
 //! # What is on disk
-//! One sled 0.34 database with four trees: `periods` (a [block](block) per period, by start), `handles` (a
+//! One sled 0.34 database with four trees: `periods` (a block per period, by start, in chunks of 64 KiB), `handles` (a
 //! dictionary: number -> handle and path, so that a block names a file in one or two bytes), `blobs` (small
 //! values by name: the exception set, the epoch, decisions) and `meta` (the format's version). Every value ends
 //! in a CRC-32 of itself. All of it can be rebuilt by measuring again, which decides what happens when it
@@ -18,6 +18,7 @@
 //! lost what was acknowledged.
 
 mod block;
+mod chunks;
 mod codec;
 mod compact;
 mod database;

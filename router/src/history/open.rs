@@ -8,10 +8,11 @@ use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::block::{Block, FORMAT};
+use super::block::FORMAT;
+use super::chunks;
 use super::codec::unseal;
 use super::compact::{recover, sibling, sync_parent};
-use super::database::{ACKNOWLEDGED, Fault, History, HistoryLimits, PeriodKey, State, Trees, cost, guarded};
+use super::database::{ACKNOWLEDGED, Fault, History, HistoryLimits, State, Trees, cost, guarded};
 use super::dictionary::Dictionary;
 use super::error::HistoryError;
 use super::marker;
@@ -150,16 +151,17 @@ impl State {
     }
 
     fn load_periods(&mut self) -> Result<(), Fault> {
-        for entry in self.trees.periods.iter() {
-            let (key, value) = entry?;
-            let block = Block::decode(&value).map_err(|damage| Fault::of("a period", damage))?;
+        for (key, bytes) in chunks::periods(&self.trees.periods)? {
+            let Some(block) = chunks::read(&self.trees.periods, &key)? else {
+                // A crash in the midst of an append or a removal: it was not acknowledged, or is not wanted.
+                chunks::remove(&self.trees.periods, &key)?;
+                continue;
+            };
             for file in &block.files {
                 if !self.dictionary.keep(file.number) {
                     return Err(Fault::unknown_file(file.number));
                 }
             }
-            let bytes = cost(&key, &value);
-            let key = PeriodKey::try_from(&*key).map_err(|_| Fault::of("a period", "its key is no start"))?;
             self.kept.insert(key, bytes);
             self.live_bytes += bytes;
         }

@@ -150,6 +150,32 @@ fn a_period_of_1206_files_takes_few_bytes() {
 }
 
 #[test]
+fn a_large_period_comes_back_and_half_an_append_does_not_count() {
+    let (_keep, path) = folder();
+    let history = open(&path);
+    let large = record(0, 30_000);
+    let bytes = history.append(&large).unwrap().block_bytes;
+    assert!(bytes > 3 << 16, "{bytes} bytes: several chunks");
+    history.append(&record(1, 10)).unwrap();
+    let live = history.live_bytes();
+    drop(history);
+    assert_eq!(all(&open(&path)), [large.clone(), record(1, 10)]);
+    // As a crash leaves it: the last chunks of an append that never ended.
+    tamper(&path, "periods", |tree| {
+        tree.insert([&[0xff; 12][..], &2u32.to_be_bytes()].concat(), vec![1; 100]).unwrap();
+    });
+    let history = open(&path);
+    assert_eq!((history.len(), history.live_bytes()), (2, live));
+    drop(history);
+    // A chunk lost from a period that was acknowledged is damage.
+    tamper(&path, "periods", |tree| {
+        let (key, _) = tree.iter().nth(1).unwrap().unwrap();
+        tree.remove(key).unwrap();
+    });
+    expect_moved_aside(&path);
+}
+
+#[test]
 fn named_values_are_put_replaced_listed_and_removed() {
     let (_keep, path) = folder();
     let history = open(&path);

@@ -26,9 +26,9 @@ pub(super) fn three_digits(value: f64) -> String {
     }
 }
 
-/// A fraction as per cent with one decimal: `26.3 %`.
+/// A fraction as per cent with one decimal: `26.3 %`. The space does not break.
 pub(super) fn percent(fraction: f64) -> String {
-    format!("{:.1} %", fraction * 100.0)
+    format!("{:.1}\u{a0}%", fraction * 100.0)
 }
 
 /// Milliseconds, or a dash where nothing was measured.
@@ -97,7 +97,7 @@ mod tests {
         let rounded = [0.0, 0.0421, 1.234, 9.996, 45.62, 99.96, 789.2, 12_345.4].map(three_digits);
         assert_eq!(rounded, ["0", "0.042", "1.23", "10.0", "45.6", "100", "789", "12,345"]);
         assert_eq!((ms(None), ms(Some(f64::NAN))), ("–".into(), "–".into()));
-        assert_eq!(percent(0.2634), "26.3 %");
+        assert_eq!(percent(0.2634), "26.3\u{a0}%");
         assert_eq!([512, 1_536, 3 << 30].map(bytes), ["512 B", "1.50 KiB", "3.00 GiB"]);
     }
 

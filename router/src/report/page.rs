@@ -96,8 +96,8 @@ fn explanation(report: &Report, findings: &Findings) -> Markup {
                 b { (findings.slowest_store) } " took " b { (three_digits(findings.slowest_peak_ms)) " ms" } " on average, "
                 (times(findings.slowest_peak_ms, findings.fastest_peak_ms)) " times as long as " b { (findings.fastest_store) }
                 " (" (three_digits(findings.fastest_peak_ms)) " ms). In its own quietest hour " (findings.slowest_store) " took "
-                (three_digits(findings.slowest_quiet_ms)) " ms; so load alone made it "
-                (times(findings.slowest_peak_ms, findings.slowest_quiet_ms)) " times slower. The same ratio of "
+                (three_digits(findings.slowest_quiet_ms)) " ms: under load it took "
+                (times(findings.slowest_peak_ms, findings.slowest_quiet_ms)) " times as long. The same ratio of "
                 (findings.fastest_store) " is " (times(findings.fastest_peak_ms, findings.fastest_quiet_ms)) "."
             }
             p {
@@ -170,7 +170,7 @@ fn store_table(report: &Report) -> Markup {
             tbody {
                 @for (number, store) in report.stores.iter().map(|store| &store.total).enumerate() {
                     tr {
-                        td { span class=(format!("swatch b{}", number % COLOURS)) {} (store.name) }
+                        td class="store" { span class=(format!("swatch b{}", number % COLOURS)) {} (store.name) }
                         td class="n" { (thousands(store.requests)) } td class="n" { (thousands(store.failed)) }
                         td class="n" { (ms(store.mean_response_ms)) } td class="n" { (ms(store.median_ms)) }
                         td class="n" { (ms(store.p95_ms)) } td class="n" { (ms(store.max_ms)) }
@@ -201,7 +201,7 @@ fn hot_files(report: &Report) -> Markup {
                     tbody {
                         @for file in shown {
                             tr {
-                                td class="path" { (file.path) } td { (file.store) }
+                                td class="path" { (file.path) } td class="store" { (file.store) }
                                 td class="n" { (thousands(file.requests)) } td class="n" { (percent(file.share)) }
                                 td class="n" { (thousands(file.reads)) } td class="n" { (thousands(file.writes)) }
                                 td class="n" { (thousands(file.metadata)) } td class="n" { (bytes(file.bytes_read)) }

@@ -1,6 +1,6 @@
 //! The report as a table for the terminal.
 
-use super::format::{ms, percent, thousands};
+use super::format::{ms, thousands};
 use super::model::Report;
 
 /// Longest store name in a heading, characters; longer ones are cut.
@@ -28,7 +28,7 @@ pub fn table(report: &Report) -> String {
     all.extend(report.stores.iter().map(|store| ms(store.total.mean_response_ms)));
     rows.push(all);
     let mut shares = vec!["share".to_owned(), String::new()];
-    shares.extend(report.stores.iter().map(|store| percent(store.total.share)));
+    shares.extend(report.stores.iter().map(|store| format!("{:.1} %", store.total.share * 100.0)));
     rows.push(shares);
     draw(&rows, names.len())
 }
