@@ -21,7 +21,7 @@ use super::marker;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Memory that sled may use as a cache, bytes.
-const CACHE_BYTES: u64 = 16 << 20;
+const CACHE_BYTES: u64 = 64 << 20;
 
 /// An opened history.
 pub struct Opened {
