@@ -3,7 +3,6 @@
 pub mod cli;
 pub mod config;
 pub mod demo;
-pub mod config;
 pub mod exports;
 pub mod heat;
 pub mod history;
