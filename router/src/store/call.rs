@@ -225,3 +225,134 @@ fn finish_fsstat(reply: &mut [u8], touch: &Touch) {
     // How long these may be believed, in seconds: others write, too.
     set_u32_at(reply, begin + 6 * 8, 0);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clockwork_wire::rpc::{AUTH_NONE_CREDENTIAL, auth_sys, begin_call};
+    use clockwork_wire::xdr::{put_bool, put_opaque, put_u32, put_u64, u64_at};
+    use proptest::prelude::*;
+
+    const HANDLE: [u8; WIRE_HANDLE_BYTES] = [0xee; WIRE_HANDLE_BYTES];
+
+    fn call(procedure: Procedure, arguments: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut credential = Vec::new();
+        auth_sys(&mut credential, "client", 1, 1);
+        let mut call = Vec::new();
+        begin_call(&mut call, 9, nfs3::PROGRAM, nfs3::VERSION, procedure.number(), &credential);
+        put_opaque(&mut call, &HANDLE);
+        arguments(&mut call);
+        call
+    }
+
+    /// What the handle's last four bytes become.
+    fn hints_of(mut message: Vec<u8>) -> [u8; 4] {
+        let mut out = Vec::new();
+        assert!(matches!(judge(&mut message, 1, &mut out), Verdict::Pass(_)), "{out:?}");
+        // Behind the length word.
+        let handle = parse_call(&message).unwrap().arguments + 4;
+        assert_eq!(message[handle..handle + 20], HANDLE[..20], "the rest of the handle is the client's");
+        message[handle + 20..handle + 24].try_into().unwrap()
+    }
+
+    #[test]
+    fn hints_say_what_the_call_says_and_a_clients_own_are_wiped() {
+        let name = |call: &mut Vec<u8>| put_opaque(call, b"name");
+        assert_eq!(hints_of(call(Procedure::Getattr, |_| ())), [0; 4]);
+        assert_eq!(hints_of(call(Procedure::Remove, name)), [0; 4]);
+        assert_eq!(hints_of(call(Procedure::Rmdir, name)), Hints::RMDIR.to_bytes());
+        let mkdir = |mode: Option<u32>| {
+            call(Procedure::Mkdir, |call| {
+                put_opaque(call, b"names");
+                put_bool(call, mode.is_some());
+                mode.into_iter().for_each(|mode| put_u32(call, mode));
+                // uid, gid, size, atime, mtime: as they are.
+                (0..5).for_each(|_| put_u32(call, 0));
+            })
+        };
+        assert_eq!(hints_of(mkdir(Some(0o1751))), Hints::mode(0o1751).to_bytes());
+        assert_eq!(hints_of(mkdir(None)), [0; 4]);
+        for (how, wanted) in [(0, Hints::default()), (1, Hints::GUARDED)] {
+            let create = call(Procedure::Create, |call| {
+                name(call);
+                put_u32(call, how);
+                (0..6).for_each(|_| put_u32(call, 0));
+            });
+            assert_eq!(hints_of(create), wanted.to_bytes());
+        }
+    }
+
+    #[test]
+    fn listings_get_the_verifier_that_nfs3_server_expects() {
+        for (cookie, wanted) in [(0, 0), (5, COOKIE_VERIFIER)] {
+            let mut message = call(Procedure::Readdir, |call| {
+                put_u64(call, cookie);
+                put_u64(call, 0xabad_1dea);
+                put_u32(call, u32::MAX);
+            });
+            let verifier_at = message.len() - 12;
+            let verdict = judge(&mut message, 1, &mut Vec::new());
+            assert!(matches!(verdict, Verdict::Pass(passed) if passed.reply_bytes_max > TRANSFER_BYTES_MAX));
+            assert_eq!(u64_at(&message, verifier_at), Some(wanted));
+            assert_eq!(u32_at(&message, verifier_at + 8), Some(TRANSFER_BYTES_MAX), "the count is bounded");
+        }
+    }
+
+    fn any_message() -> impl Strategy<Value = Vec<u8>> {
+        let header =
+            (0..3_u32, 2..4_u32, 0..24_u32, any::<bool>(), prop::collection::vec(any::<u8>(), 0..200));
+        let rpc = header.prop_map(|(program, version, procedure, sys, rest)| {
+            let mut message = Vec::new();
+            let mut credential = Vec::new();
+            auth_sys(&mut credential, "m", 0, 0);
+            let credential = if sys { credential } else { AUTH_NONE_CREDENTIAL.to_vec() };
+            let program = [nfs3::PROGRAM, mount::PROGRAM, portmap::PROGRAM][program as usize];
+            begin_call(&mut message, 1, program, version, procedure, &credential);
+            message.extend_from_slice(&rest);
+            message
+        });
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..300), rpc]
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged(
+            mut message in any_message(),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        ) {
+            for (index, byte) in flips {
+                if !message.is_empty() {
+                    let at = index.index(message.len());
+                    message[at] = byte;
+                }
+            }
+            let (before, mut out) = (message.len(), Vec::new());
+            let verdict = judge(&mut message, 2049, &mut out);
+            prop_assert_eq!(message.len(), before);
+            match verdict {
+                Verdict::Answered => prop_assert!(parse_reply(&out).is_ok()),
+                Verdict::Pass(_) | Verdict::Nonsense => prop_assert!(out.is_empty()),
+            }
+        }
+
+        #[test]
+        fn any_reply_is_finished(
+            mut reply in prop::collection::vec(any::<u8>(), 0..200),
+            procedure in prop::sample::select(Procedure::ALL.to_vec()),
+            accepted in any::<bool>(),
+        ) {
+            if accepted {
+                let mut header = Vec::new();
+                answer::success(&mut header, 0);
+                put_u32(&mut header, 0);
+                reply.splice(0..0, header);
+            }
+            let passed =
+                Passed { xid: 7, procedure: Some(procedure), written_bytes: 0, reply_bytes_max: 0 };
+            finish(&mut reply, &passed, &Touch { verifier: 1, space: Some([1; 6]) });
+            if reply.len() >= 4 {
+                prop_assert_eq!(u32_at(&reply, 0), Some(7));
+            }
+        }
+    }
+}
