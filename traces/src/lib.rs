@@ -14,7 +14,7 @@
 //! let hour = 622;
 //! let arrivals = workload.arrivals(hour, Duration::from_secs(5), 0.1)?;
 //! let expected = workload.requests(hour)? * 0.1;
-//! assert!((arrivals.count() as f64 - expected).abs() <= 1.0);
+//! assert!((arrivals.count() as f64 - expected).abs() <= 0.5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -15,6 +15,8 @@ use std::time::Duration;
 pub const REQUESTS_PER_HOUR_MEAN: f64 = 100_000.0;
 /// Most requests in one hour that [`Workload::arrivals`] gives.
 pub const ARRIVALS_MAX: f64 = 1e12;
+/// Requests in an hour below which their number is rounded by lot.
+pub const ROUNDED_BY_LOT: f64 = 50.0;
 /// The sites of the default workload and their weights. `campus` weighs less: its hours are few and noisy.
 pub const DEFAULT_WEIGHTS: [(&str, f64); 4] =
     [("campus", 0.3), ("space", 1.0), ("sport", 1.0), ("social", 1.0)];
@@ -226,8 +228,8 @@ impl Workload {
     /// The requests of an hour, played in `length`, at `factor` times the workload's number: in the order of time, the same in
     /// every run.
     ///
-    /// Their number is the expected one, rounded up or down by lot so that no fraction is lost in the mean; their times are
-    /// those of a Poisson process that has this number (independent and uniform); their files are drawn by rate. So what is
+    /// Their number is the expected one, rounded to the nearest; below [`ROUNDED_BY_LOT`] it is rounded up or down by lot, so
+    /// that rates of less than one are not lost. Their times are those of a Poisson process that has this number (independent and uniform); their files are drawn by rate. So what is
     /// issued can be held against the workload hour by hour, while the gaps stay as irregular as real ones.
     ///
     /// # Errors
@@ -246,7 +248,8 @@ impl Workload {
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         rng.set_stream(u64::from(hour) + 1);
-        let left = (expected + rng.random::<f64>()).floor() as u64;
+        let lot = rng.random::<f64>();
+        let left = (expected + if expected < ROUNDED_BY_LOT { lot } else { 0.5 }).floor() as u64;
         Ok(Arrivals { rng, cumulative, seconds: length.as_secs_f64(), position: 0.0, left })
     }
 }
@@ -320,13 +323,25 @@ mod tests {
         for hour in 622..646 {
             let expected = workload.requests(hour).unwrap() * 0.02;
             let arrivals: Vec<Arrival> = workload.arrivals(hour, length, 0.02).unwrap().collect();
-            assert!((arrivals.len() as f64 - expected).abs() <= 1.0, "hour {hour}");
+            assert!((arrivals.len() as f64 - expected).abs() <= 0.5, "hour {hour}");
             assert!((arrivals.len() as f64 / expected - 1.0).abs() < 0.005, "hour {hour}");
             assert!(arrivals.windows(2).all(|pair| pair[0].offset <= pair[1].offset));
             assert!(arrivals.iter().all(|a| a.offset <= length));
             let again: Vec<Arrival> = workload.arrivals(hour, length, 0.02).unwrap().collect();
             assert_eq!(arrivals, again);
         }
+    }
+
+    #[test]
+    fn small_rates_are_kept_in_the_mean() {
+        let workload = bundled();
+        let factor = 3e-6; // about a third of a request an hour
+        let (mut expected, mut issued) = (0.0, 0);
+        for hour in workload.hours() {
+            expected += workload.requests(hour).unwrap() * factor;
+            issued += workload.arrivals(hour, Duration::from_secs(1), factor).unwrap().count();
+        }
+        assert!((issued as f64 - expected).abs() < 4.0 * expected.sqrt(), "{issued} of {expected}");
     }
 
     #[test]
