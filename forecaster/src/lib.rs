@@ -12,6 +12,7 @@ pub mod backtest;
 pub mod demand;
 pub mod error;
 mod linear;
+pub mod response;
 pub mod series;
 pub mod spectral;
 pub mod spectrum;

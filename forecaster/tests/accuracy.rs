@@ -1,4 +1,5 @@
 //! Accuracy on data that is not part of the project: skipped where it is absent.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod common;
 

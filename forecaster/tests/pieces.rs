@@ -1,4 +1,5 @@
 //! Every step of the numerics against the reference implementation's numbers.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod common;
 
