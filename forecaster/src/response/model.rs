@@ -210,18 +210,22 @@ impl Search<'_> {
         let whiten = |z: &[f64], ws: &mut Workspace| filter.map_or_else(|| z.to_vec(), |f| f.apply(z, ws));
         let ones = whiten(&vec![1.0; self.y.len()], ws);
         let size = dot(&ones, &ones);
+        let any_saturated = self.periods.iter().any(|o| o.saturated);
         let one = |queue: &Queue, ws: &mut Workspace| {
-            let slow: Vec<f64> = self.periods.iter().map(|o| queue.log_slowdown(o.load)).collect();
-            let above: Vec<f64> = self.y.iter().zip(&slow).map(|(y, g)| y - g).collect();
-            let mut log_unloaded = dot(&ones, &whiten(&above, ws)) / size;
+            let above: Vec<f64> =
+                self.y.iter().zip(self.periods).map(|(y, o)| y - queue.log_slowdown(o.load)).collect();
+            let mut white = whiten(&above, ws);
+            let mut log_unloaded = dot(&ones, &white) / size;
             let mut residuals = self.censored(&above, log_unloaded);
-            if self.periods.iter().any(|o| o.saturated) {
+            if any_saturated {
                 // Censored residuals move the mean; once more with them in place of the observed ones.
-                let shifted: Vec<f64> = residuals.iter().map(|u| u + log_unloaded).collect();
-                log_unloaded = dot(&ones, &whiten(&shifted, ws)) / size;
+                let moved: Vec<f64> = residuals.iter().map(|u| u + log_unloaded).collect();
+                log_unloaded = dot(&ones, &whiten(&moved, ws)) / size;
                 residuals = self.censored(&above, log_unloaded);
+                white = whiten(&residuals.iter().map(|u| u + log_unloaded).collect::<Vec<_>>(), ws);
             }
-            let squares = whiten(&residuals, ws).iter().map(|e| e.abs().min(CLIP).powi(2)).sum();
+            let errors = white.iter().zip(&ones).map(|(w, one)| w - log_unloaded * one);
+            let squares = errors.map(|e| e.abs().min(CLIP).powi(2)).sum();
             Scored { queue: *queue, log_unloaded, residuals, squares }
         };
         self.queues.iter().map(|queue| one(queue, ws)).collect()
