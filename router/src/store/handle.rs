@@ -2,7 +2,7 @@
 //!
 //! On the wire a handle is 24 bytes: 8 of generation (put in front by `nfs3_server`, equal at all stores of an
 //! export), then the 16 laid out here: 8 of key, 4 of check, 4 of hints. A client only ever sees hints of zero.
-//! The hints are the way in which the [guard](super::guard) tells the file system what `nfs3_server` does not
+//! The hints are the way in which the [guard](mod@super::guard) tells the file system what `nfs3_server` does not
 //! pass on (the mode of a MKDIR, whether a CREATE is guarded): it writes them into a call's first handle.
 
 use nfs3_server::vfs::FileHandle;

@@ -10,10 +10,24 @@
 //! or with the same inode number gets another.
 //!
 //! # What is ours around `nfs3_server`
-//! The protocol is `nfs3_server`'s. A [guard](self) before it decodes every call first, gives calls XIDs of its
+//! The protocol is `nfs3_server`'s. A guard before it decodes every call first, gives calls XIDs of its
 //! own, bounds what is outstanding, and mends what can be mended from outside: the mode of MKDIR, REMOVE apart
 //! from RMDIR, atomic guarded CREATE, listings that go on while a directory changes, a write verifier that is
 //! another at every start, FSSTAT and PATHCONF with the file system's values, an empty MOUNT DUMP.
+//!
+//! # Limits
+//! A store takes 256 connections; one more is closed at once. A connection has at most 2,048 calls unanswered (192
+//! of them with `nfs3_server`) and 32 MiB of calls and replies held; then the store reads no further until replies
+//! have left. Records have at most 1,088 KiB. What is no RPC closes its connection. Files known and descriptors
+//! open: [`NamespaceLimits`]. All are counted in [`StoreCounts`], or by [`Namespace::files`] and
+//! [`Namespace::refused`].
+//!
+//! In inode mode a handle whose file is not where it was is looked for by a walk of the tree, one at a time, which
+//! holds up the calls that wait for it; while the next walk has to wait its turn, the answer is
+//! `NFS3ERR_JUKEBOX`, upon which clients come back.
+//!
+//! `nfs3_server` logs ordinary NFS errors (a missing name, a full folder) as errors of its own; the filter
+//! `nfs3_server=off` keeps them out of the log.
 //!
 //! # What is not served as a full server would
 //! - LINK and MKNOD are answered `NFS3ERR_NOTSUPP`.
