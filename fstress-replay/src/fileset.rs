@@ -26,12 +26,12 @@ const REWRITES_MAX: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum FilesetError {
     /// A directory or file of the local file system.
-    #[error("{path}: {source}")]
+    #[error("{path}: {cause}")]
     Local {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A call to the server.
     #[error(transparent)]
@@ -122,11 +122,11 @@ pub fn create_local(directory: &Path, workload: &Workload) -> Result<usize, File
         let (parent, _) = split(&file.path)?;
         if parent != last_parent {
             let path = directory.join(parent);
-            std::fs::create_dir_all(&path).map_err(|source| FilesetError::Local { path, source })?;
+            std::fs::create_dir_all(&path).map_err(|cause| FilesetError::Local { path, cause })?;
             last_parent = parent;
         }
         let path = directory.join(&file.path);
-        let local = |source| FilesetError::Local { path: path.clone(), source };
+        let local = |cause| FilesetError::Local { path: path.clone(), cause };
         if is_right(&path, file).map_err(local)? {
             continue;
         }

@@ -276,6 +276,22 @@ async fn what_cannot_be_replayed_is_said_clearly() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = said(replay::run(ReplaySpec { target: free, ..spec.clone() }, &stop, &quiet()).await);
     assert!(nobody.contains(&free.to_string()), "{nobody}");
+    // A server that closes every connection: no flood of new ones.
+    let closing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = closing.local_addr().unwrap();
+    let accepted = Arc::new(Mutex::new(0));
+    let counter = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while closing.accept().await.is_ok() {
+            *counter.lock().unwrap() += 1;
+        }
+    });
+    let mut closed = ReplaySpec { target, mount: target, ..spec.clone() };
+    closed.client.call_timeout = Duration::from_millis(400);
+    let silent = said(replay::run(closed, &stop, &quiet()).await);
+    assert!(silent.contains("no reply from") && silent.matches("MNT").count() == 1, "{silent}");
+    let connections = *accepted.lock().unwrap();
+    assert!((3..=20).contains(&connections), "{connections} connections in .4 s");
     let late = ReplaySpec { hours: 660..664, ..spec.clone() };
     assert!(said(replay::run(late, &stop, &quiet()).await).contains("hour 662"));
     let factor = ReplaySpec { rate_factor: f64::NAN, ..spec };

@@ -28,12 +28,12 @@ pub enum BundledError {
         name: String,
     },
     /// The trace in the program is damaged, which the tests rule out.
-    #[error("bundled trace {name}: {source}")]
+    #[error("bundled trace {name}: {cause}")]
     Damaged {
         /// The site.
         name: String,
         /// What is wrong.
-        source: FormatError,
+        cause: FormatError,
     },
 }
 
@@ -59,7 +59,7 @@ pub fn site_with_seed(name: &str, seed: u64) -> Result<Site, BundledError> {
 /// As [`site`].
 pub fn trace(name: &str) -> Result<Trace, BundledError> {
     let bytes = bytes(name).ok_or_else(|| BundledError::Unknown { name: name.into() })?;
-    format::read(bytes).map_err(|source| BundledError::Damaged { name: name.into(), source })
+    format::read(bytes).map_err(|cause| BundledError::Damaged { name: name.into(), cause })
 }
 
 fn bytes(name: &str) -> Option<&'static [u8]> {

@@ -19,14 +19,14 @@ pub type Handle = Box<[u8]>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NfsError {
     /// The call did not get through.
-    #[error("{procedure} {path:?}: {source}")]
+    #[error("{procedure} {path:?}: {cause}")]
     Call {
         /// The procedure.
         procedure: &'static str,
         /// What it was about.
         path: String,
         /// What went wrong.
-        source: CallError,
+        cause: CallError,
     },
     /// The server says no.
     #[error("{procedure} {path:?}: the server answers {name} ({status})")]
@@ -60,7 +60,7 @@ pub type Verifier = u64;
 /// The call fails, or the server refuses the path.
 pub async fn mount(client: &Client, path: &str) -> Result<Handle, NfsError> {
     const PROCEDURE: &str = "MNT";
-    let failed = |source| NfsError::Call { procedure: PROCEDURE, path: path.into(), source };
+    let failed = |cause| NfsError::Call { procedure: PROCEDURE, path: path.into(), cause };
     let mut call = client.begin(mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.number());
     put_opaque(&mut call, path.as_bytes());
     let (message, results) = client.call(call).await.map_err(failed)?;
@@ -141,8 +141,8 @@ pub async fn read(
         Ok(data) => Ok(done.message[data].to_vec()),
         Err(error) => {
             let (procedure, path) = (Procedure::Read.name(), path.into());
-            let source = CallError::Malformed { reason: error.to_string() };
-            Err(NfsError::Call { procedure, path, source })
+            let cause = CallError::Malformed { reason: error.to_string() };
+            Err(NfsError::Call { procedure, path, cause })
         }
     }
 }
@@ -253,7 +253,7 @@ async fn call(
     path: &str,
     arguments: impl Fn(&mut Vec<u8>),
 ) -> Result<Done, NfsError> {
-    let failed = |source| NfsError::Call { procedure: procedure.name(), path: path.into(), source };
+    let failed = |cause| NfsError::Call { procedure: procedure.name(), path: path.into(), cause };
     let mut retries = 0;
     loop {
         let mut call = client.begin(nfs3::PROGRAM, nfs3::VERSION, procedure.number());
@@ -276,6 +276,6 @@ async fn call(
 }
 
 fn unexpected(procedure: Procedure, path: &str, results: &Results) -> NfsError {
-    let source = CallError::Malformed { reason: format!("results of another procedure: {results:?}") };
-    NfsError::Call { procedure: procedure.name(), path: path.into(), source }
+    let cause = CallError::Malformed { reason: format!("results of another procedure: {results:?}") };
+    NfsError::Call { procedure: procedure.name(), path: path.into(), cause }
 }

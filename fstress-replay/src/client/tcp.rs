@@ -38,40 +38,41 @@ pub(super) async fn connect(setting: &Setting) -> io::Result<TcpStream> {
 /// Serves calls until the client is dropped.
 pub(super) async fn run(stream: TcpStream, mut queue: mpsc::Receiver<Submission>, setting: Setting) {
     let mut pending = Pending::new(setting.clone());
-    let mut stream = Some(stream);
+    let mut connection = Connection::new(stream);
+    let mut pause = BACKOFF.0;
     loop {
-        let ended = match stream.take() {
-            Some(stream) => Connection::new(stream).serve(&mut queue, &mut pending).await,
-            None => Ok(()),
-        };
-        match ended {
-            Ok(()) => return,
-            Err(_) => match reconnect(&mut pending, &setting).await {
-                Ok(new) => stream = Some(new),
-                Err(error) => {
-                    pending.fail_all(&error, Instant::now());
-                    // Calls that come now find no server; each is told so, until one can be reached again.
-                    match refuse(&mut queue, &mut pending, &setting).await {
-                        Some(new) => stream = Some(new),
-                        None => return,
-                    }
-                }
-            },
+        if connection.serve(&mut queue, &mut pending).await.is_ok() {
+            return;
         }
+        // A peer that takes connections only to close them is no better than one that takes none.
+        pause = if connection.has_answered { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+        let stream = match reconnect(&mut pending, &setting, pause).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                pending.fail_all(&error, Instant::now());
+                // Calls that come now find no server; each is told so, until one can be reached again.
+                match refuse(&mut queue, &mut pending, &setting).await {
+                    Some(stream) => stream,
+                    None => return,
+                }
+            }
+        };
+        connection = Connection::new(stream);
     }
 }
 
-async fn reconnect(pending: &mut Pending, setting: &Setting) -> io::Result<TcpStream> {
+/// Connects again after `pause`, and again after twice that, while there is time.
+async fn reconnect(pending: &mut Pending, setting: &Setting, mut pause: Duration) -> io::Result<TcpStream> {
     let until = Instant::now() + setting.options.reconnect_max;
-    let mut pause = BACKOFF.0;
     loop {
+        tokio::time::sleep(pause).await;
+        pending.expire(Instant::now());
+        pause = (pause * 2).min(BACKOFF.1);
         match connect(setting).await {
             Ok(stream) => return Ok(stream),
             Err(error) if Instant::now() + pause > until => return Err(error),
-            Err(_) => tokio::time::sleep(pause).await,
+            Err(_) => {}
         }
-        pending.expire(Instant::now());
-        pause = (pause * 2).min(BACKOFF.1);
     }
 }
 
@@ -98,6 +99,8 @@ struct Connection {
     unsent: Vec<u8>,
     /// Bytes of `unsent` that are gone.
     sent: usize,
+    /// Whether a record has come from the peer.
+    has_answered: bool,
 }
 
 impl Connection {
@@ -108,12 +111,13 @@ impl Connection {
             received: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
+            has_answered: false,
         }
     }
 
     /// `Ok` when the client is gone, an error when the connection is lost.
     async fn serve(
-        mut self,
+        &mut self,
         queue: &mut mpsc::Receiver<Submission>,
         pending: &mut Pending,
     ) -> io::Result<()> {
@@ -194,6 +198,7 @@ impl Connection {
         {
             pending.receive(&self.received[begin + 4..begin + end], now);
             begin += consumed;
+            self.has_answered = true;
         }
         self.received.drain(..begin);
         Ok(())

@@ -80,12 +80,12 @@ pub enum ReplayError {
     #[error(transparent)]
     Client(#[from] CallError),
     /// MOUNT or FSINFO failed.
-    #[error("export {export:?}: {source}")]
+    #[error("export {export:?}: {cause}")]
     Export {
         /// The export asked for.
         export: String,
         /// What went wrong.
-        source: Box<NfsError>,
+        cause: Box<NfsError>,
     },
     /// The files are not there, or not right.
     #[error(transparent)]
@@ -243,7 +243,7 @@ fn pace(spec: &ReplaySpec) -> Pace {
 /// A client with the root of the export and the server's sizes.
 async fn attach(spec: &ReplaySpec) -> Result<(Arc<Client>, nfs::Handle, Sizes), ReplayError> {
     let client = Client::connect(spec.target, spec.client.clone()).await?;
-    let failed = |source| ReplayError::Export { export: spec.export.clone(), source: Box::new(source) };
+    let failed = |cause| ReplayError::Export { export: spec.export.clone(), cause: Box::new(cause) };
     let root = if spec.mount == spec.target {
         nfs::mount(&client, &spec.export).await
     } else {
