@@ -1,11 +1,12 @@
 //! History: the heat of past periods on disk, and small named values beside it.
 //!
 //! # What is on disk
-//! One sled 0.34 database with four trees: `periods` (a block per period, by start, in chunks of 64 KiB), `handles` (a
-//! dictionary: number -> handle and path, so that a block names a file in one or two bytes), `blobs` (small
-//! values by name: the exception set, the epoch, decisions) and `meta` (the format's version). Every value ends
-//! in a CRC-32 of itself. All of it can be rebuilt by measuring again, which decides what happens when it
-//! cannot be read: it is moved aside, never repaired and never in the way of a start.
+//! One sled 0.34 database with four trees: `periods` (a block per period, by start, in chunks of 64 KiB),
+//! `handles` (a dictionary: number -> handle and path, so that a block names a file in one or two bytes), `blobs`
+//! (small values by name: the exception set, the epoch, decisions) and `meta` (the format's version, the count of
+//! writes). Blocks, handles and values end in a CRC-32 of themselves. All of it can be rebuilt by measuring again,
+//! which decides what happens when it cannot be read: it is moved aside, never repaired and never in the way of a
+//! start.
 //!
 //! # Limits
 //! [`HistoryLimits`] bounds periods and bytes; the oldest periods go first, and handles that no period names any
