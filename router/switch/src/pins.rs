@@ -146,7 +146,11 @@ impl Ranges {
             end = end.max(high.1);
         }
         self.0.splice(first..after, [(start, end)]);
-        if self.0.len() > RANGES_MAX {
+        self.bound();
+    }
+
+    fn bound(&mut self) {
+        while self.0.len() > RANGES_MAX {
             self.join_nearest();
         }
     }
@@ -167,6 +171,8 @@ impl Ranges {
     fn remove(&mut self, start: u64, end: u64) {
         let parts = self.0.iter().flat_map(|&(a, b)| [(a, b.min(start)), (a.max(end), b)]);
         self.0 = parts.filter(|(a, b)| a < b).collect();
+        // Taking a piece out of the middle leaves one range more.
+        self.bound();
     }
 }
 
