@@ -4,9 +4,10 @@ use crate::duplicates::{self, Seen, Ticket};
 use crate::listings::Untagged;
 use crate::meter::Meter;
 use crate::pending::{PinDebt, Place, Purpose, Slot};
+use crate::shared::is_there;
 use crate::time::Time;
 use crate::{Client, DATAGRAM_TRANSFER_BYTES_MAX, Outlet, Switch, Verdict};
-use clockwork_placement::{HandleHash, StoreId, StoreState};
+use clockwork_placement::{HandleHash, StoreId};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
 use clockwork_wire::{answer, mount, rpc};
 use std::sync::atomic::Ordering;
@@ -131,10 +132,6 @@ impl<M: Meter> Switch<M> {
             self.counters.absorbed += 1;
             return Verdict::Absorbed;
         }
-        if self.pending.len() == self.pending.capacity() {
-            self.counters.turned_away_full += 1;
-            return self.fail(client, read, status::JUKEBOX, out);
-        }
         let ticket = if read.procedure.is_idempotent() {
             None
         } else {
@@ -147,6 +144,14 @@ impl<M: Meter> Switch<M> {
                 }
             }
         };
+        // Only now: a repeat needs no room, and must not hear that it failed when it has run.
+        if self.pending.len() == self.pending.capacity() {
+            if let Some(ticket) = ticket {
+                self.shared.duplicates.abandon(ticket);
+            }
+            self.counters.turned_away_full += 1;
+            return self.fail(client, read, status::JUKEBOX, out);
+        }
         match self.route(now, read, message) {
             Route::Store(store, pin) => self.forward(now, client, read, message, (store, pin, ticket), out),
             Route::Nowhere(status) => {
@@ -181,7 +186,7 @@ impl<M: Meter> Switch<M> {
         };
         let Some(slot) = self.pending.get(xid) else { return false };
         let sent = match &slot.place {
-            Place::Sent { link, at } => self.links[usize::from(link.0)].log.call(*at),
+            Place::Sent { link, at, .. } => self.links[usize::from(link.0)].log.call(*at),
             Place::Held(message) => message,
         };
         let end = read.arguments.handle().map_or(message.len(), |handle| handle.end);
@@ -260,11 +265,8 @@ impl<M: Meter> Switch<M> {
             Untagged::Expired => return Route::Nowhere(status::BAD_COOKIE),
         };
         let table = self.shared.table.load();
-        let lives = |store: &StoreId| {
-            table.stores().get(store.index()).is_some_and(|entry| entry.state != StoreState::Down)
-        };
         match issued_by {
-            Some(store) if lives(&store) => Route::Store(store, PinDebt::None),
+            Some(store) if is_there(&table, store) => Route::Store(store, PinDebt::None),
             Some(_) if !self.shared.cookies_alike() => Route::Nowhere(status::BAD_COOKIE),
             _ => match table.route(&message[span], read.hash) {
                 Some(store) => Route::Store(store, PinDebt::None),
@@ -332,7 +334,13 @@ impl<M: Meter> Switch<M> {
     /// Lowers what the call asks for to what the store's transport and the client's carry. Returns the length of the
     /// message, which is shorter for a WRITE of too much: the store answers with a short count, and the client sends the
     /// rest.
-    fn lower(&mut self, client: &Client, store: StoreId, arguments: &Arguments, message: &mut [u8]) -> usize {
+    pub(crate) fn lower(
+        &mut self,
+        client: &Client,
+        store: StoreId,
+        arguments: &Arguments,
+        message: &mut [u8],
+    ) -> usize {
         let Some(facts) = self.shared.stores.get(store.index()) else { return message.len() };
         let client_max = match client {
             Client::Stream { .. } => u32::MAX,

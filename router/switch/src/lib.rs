@@ -31,7 +31,7 @@ pub use shared::{
     DATAGRAM_TRANSFER_BYTES_MAX, DuplicateCache, Shared, SharedLimits, StoreFacts, TransferSizes, Transport,
 };
 
-use clockwork_placement::StoreId;
+use clockwork_placement::{StoreId, Table};
 use clockwork_wire::rpc;
 use duplicates::{ConnectionId, Origin, Peer};
 use meter::Meter;
@@ -119,11 +119,14 @@ pub enum Verdict {
 /// Limits of one shard.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchLimits {
-    /// Calls that wait for their reply; beyond it calls are answered NFS3ERR_JUKEBOX.
+    /// Calls that wait for their reply; beyond it calls are answered NFS3ERR_JUKEBOX. One store's calls that are held
+    /// may be as many as there is room left, so that a store that does not answer leaves room for the others.
     pub pending_calls_max: usize,
-    /// Bytes of calls held while their store has no link or no room; beyond it calls are answered NFS3ERR_JUKEBOX.
+    /// Bytes of calls held while their store has no link or no room; beyond it calls are answered NFS3ERR_JUKEBOX. One
+    /// store's may be as many as there is room left.
     pub held_bytes_max: usize,
-    /// Bytes kept for one link: not yet written, or written and not answered.
+    /// Bytes kept for one link: not yet written, or written and not answered. Up to twice as many while they are sent
+    /// again.
     pub link_bytes_max: usize,
 }
 
@@ -218,8 +221,11 @@ struct Link {
     store: StoreId,
     up: bool,
     log: SendLog,
-    /// Datagram links: when to look whether a call needs to be sent again.
+    /// When to look whether a call needs to be sent again: datagrams, and what was sent again already.
     due: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Calls that wait for this very link, where the store has several: sent over it before, they may have run, and the
+    /// store's duplicate cache knows them by its port.
+    held: VecDeque<u32>,
 }
 
 /// The calls of one store in this shard.
@@ -228,6 +234,7 @@ struct StoreQueue {
     links: Vec<LinkId>,
     outstanding: u32,
     held: VecDeque<u32>,
+    held_bytes: usize,
 }
 
 /// One shard's switch.
@@ -242,6 +249,8 @@ pub struct Switch<M: Meter> {
     links: Vec<Link>,
     stores: Vec<StoreQueue>,
     held_bytes: usize,
+    /// The table that the waiting calls have been seen against.
+    table: Arc<Table>,
     meter: M,
     counters: Counters,
     scratch: Vec<u8>,
@@ -256,6 +265,7 @@ impl<M: Meter> Switch<M> {
         stores.resize_with(shared.stores.len(), StoreQueue::default);
         Self {
             shard,
+            table: shared.table.load_full(),
             shared,
             limits,
             pending: pending::Pending::new(limits.pending_calls_max, first_xid),
@@ -273,7 +283,7 @@ impl<M: Meter> Switch<M> {
     pub fn add_link(&mut self, store: StoreId) -> LinkId {
         let id = LinkId(u16::try_from(self.links.len()).unwrap_or(u16::MAX));
         let log = SendLog::new(self.limits.link_bytes_max);
-        self.links.push(Link { store, up: false, log, due: BinaryHeap::new() });
+        self.links.push(Link { store, up: false, log, due: BinaryHeap::new(), held: VecDeque::new() });
         self.stores[store.index()].links.push(id);
         id
     }
@@ -328,7 +338,10 @@ impl<M: Meter> Switch<M> {
     /// Calls of `store` that this shard has given to it, and calls that wait for room or a link.
     #[must_use]
     pub fn store_calls(&self, store: StoreId) -> (u32, usize) {
-        self.stores.get(store.index()).map_or((0, 0), |queue| (queue.outstanding, queue.held.len()))
+        self.stores.get(store.index()).map_or((0, 0), |queue| {
+            let own: usize = queue.links.iter().map(|link| self.links[usize::from(link.0)].held.len()).sum();
+            (queue.outstanding, queue.held.len() + own)
+        })
     }
 
     /// A TCP connection is there. Repeats over other connections are other clients' while it lives.

@@ -2,17 +2,23 @@
 
 use crate::meter::{Answered, Meter};
 use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
+use crate::shared::is_there;
 use crate::time::Time;
 use crate::{DuplicateCache, Outlet, Switch, Transport};
 use clockwork_placement::{HandleHash, StoreId};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
 use clockwork_wire::{Span, rpc};
 use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// First wait for a datagram store's reply; doubled with every sending, up to the last.
+/// First wait for the reply to a datagram, or to a call sent again; doubled with every sending, up to the last.
 const RETRANSMIT_FIRST: Duration = Duration::from_millis(500);
 const RETRANSMIT_LAST: Duration = Duration::from_secs(8);
+
+/// From this age on calls are set apart in a send log that is half full.
+const SET_APART_AGE: Duration = Duration::from_secs(1);
 
 impl<M: Meter> Switch<M> {
     /// The link can carry bytes. Calls held for its store go out.
@@ -38,11 +44,20 @@ impl<M: Meter> Switch<M> {
         let lost =
             self.pending.select(|slot| matches!(slot.place, Place::Sent { link: sent, .. } if sent == link));
         let renumber = self.shared.stores[store.index()].duplicate_cache == DuplicateCache::None;
-        // They were made before whatever is held already, so they go in front, the oldest first.
-        for xid in lost.into_iter().rev() {
-            self.take_back(xid);
-            let xid = if renumber { self.renumber(xid) } else { xid };
-            self.stores[store.index()].held.push_front(xid);
+        // In the order in which they were made, so that new numbers keep it.
+        let taken: Vec<u32> = lost
+            .into_iter()
+            .map(|xid| {
+                self.take_back(xid);
+                if renumber { self.renumber(xid) } else { xid }
+            })
+            .collect();
+        // They were made before whatever is held already, so they go in front. What may run only once waits for the port
+        // that the store knows it by; the rest may go over another link at once.
+        let bound = !renumber && self.stores[store.index()].links.len() > 1;
+        for xid in taken.into_iter().rev() {
+            let once = self.pending.get(xid).is_some_and(|slot| !slot.procedure.is_idempotent());
+            self.held(store, (bound && once).then_some(link)).push_front(xid);
         }
         self.pump(now, store, out);
     }
@@ -50,21 +65,43 @@ impl<M: Meter> Switch<M> {
     /// Takes a call back from its link: its bytes are held, and it counts as perhaps run.
     fn take_back(&mut self, xid: u32) {
         let Some(slot) = self.pending.get_mut(xid) else { return };
-        let Place::Sent { link, at } = slot.place else { return };
+        let Place::Sent { link, at, .. } = slot.place else { return };
         let log = &mut self.links[usize::from(link.0)].log;
         let message: Box<[u8]> = log.call(at).into();
         log.release(at);
-        self.held_bytes += message.len();
+        let (store, bytes) = (slot.store, message.len());
         slot.place = Place::Held(message);
         slot.maybe_ran = true;
-        let queue = &mut self.stores[slot.store.index()];
+        self.hold_bytes(store, bytes);
+        let queue = &mut self.stores[store.index()];
         queue.outstanding = queue.outstanding.saturating_sub(1);
+    }
+
+    fn hold_bytes(&mut self, store: StoreId, bytes: usize) {
+        self.held_bytes += bytes;
+        self.stores[store.index()].held_bytes += bytes;
+    }
+
+    fn unhold_bytes(&mut self, store: StoreId, bytes: usize) {
+        self.held_bytes = self.held_bytes.saturating_sub(bytes);
+        let queue = &mut self.stores[store.index()];
+        queue.held_bytes = queue.held_bytes.saturating_sub(bytes);
+    }
+
+    /// Whether one more call of so many bytes may be held for a store. A store may hold as much as is left: one that does
+    /// not answer takes half of the room, two take two thirds, and there is always some for the others.
+    fn may_hold(&self, store: StoreId, bytes: usize) -> bool {
+        let queue = &self.stores[store.index()];
+        let calls_left = self.pending.capacity() - self.pending.len();
+        let bytes_left = self.limits.held_bytes_max.saturating_sub(self.held_bytes);
+        queue.held.len() < calls_left && queue.held_bytes + bytes <= bytes_left
     }
 
     /// Gives a held call a new XID, for a store that would drop the old one.
     fn renumber(&mut self, xid: u32) -> u32 {
-        let Some(new) = self.pending.vacancy() else { return xid };
         let Some(mut slot) = self.pending.remove(xid) else { return xid };
+        // Its own place is free now, so there is a number; and the old one has passed.
+        let new = self.pending.vacancy().unwrap_or(xid);
         slot.xid = new;
         if let Place::Held(message) = &mut slot.place {
             rpc::set_xid(message, new);
@@ -87,25 +124,25 @@ impl<M: Meter> Switch<M> {
         out: &mut impl Outlet,
     ) -> Option<Place> {
         if self.stores[store.index()].held.is_empty()
-            && let Some(place) = self.send(store, xid, message, 1, now, out)
+            && let Some(place) = self.send((store, None), xid, message, (1, false), now, out)
         {
             return Some(place);
         }
-        if self.held_bytes + message.len() > self.limits.held_bytes_max {
+        if !self.may_hold(store, message.len()) {
             return None;
         }
-        self.held_bytes += message.len();
+        self.hold_bytes(store, message.len());
         self.stores[store.index()].held.push_back(xid);
         Some(Place::Held(message.into()))
     }
 
-    /// Gives a call to a link that is up, while the store takes more.
+    /// Gives a call to a link that is up, or to its own link, while the store takes more.
     fn send(
         &mut self,
-        store: StoreId,
+        (store, own): (StoreId, Option<LinkId>),
         xid: u32,
         message: &[u8],
-        sends: u8,
+        (sends, again): (u8, bool),
         now: Time,
         out: &mut impl Outlet,
     ) -> Option<Place> {
@@ -117,21 +154,41 @@ impl<M: Meter> Switch<M> {
         // Several links share the calls by their XID, which only ever counts up.
         let turn = xid as usize;
         let count = queue.links.len();
-        let link =
-            (0..count).map(|i| queue.links[(turn + i) % count]).find(|l| self.links[usize::from(l.0)].up)?;
+        let link = (0..count)
+            .map(|i| queue.links[(turn + i) % count])
+            .find(|link| self.links[usize::from(link.0)].up && own.is_none_or(|own| own == *link))?;
         let entry = &mut self.links[usize::from(link.0)];
         let at = entry.log.push(&[message]).ok()?;
         queue.outstanding += 1;
-        if facts.transport == Transport::Datagram {
+        // A duplicate cache drops a repeat of what still runs, and the reply then goes to the connection that is lost: a
+        // call that was sent again over a stream is sent again until it is answered, as over datagrams.
+        let dropped = again && facts.duplicate_cache == DuplicateCache::Address;
+        if facts.transport == Transport::Datagram || dropped {
             entry.due.push(Reverse((now + wait(sends), xid)));
         }
         out.wake(link);
-        Some(Place::Sent { link, at })
+        Some(Place::Sent { link, at, epoch: facts.epoch() })
     }
 
-    /// Sends held calls of `store` while it has a link and room.
+    /// The queue of calls that wait for a store's own link, or for any.
+    fn held(&mut self, store: StoreId, own: Option<LinkId>) -> &mut VecDeque<u32> {
+        match own {
+            Some(link) => &mut self.links[usize::from(link.0)].held,
+            None => &mut self.stores[store.index()].held,
+        }
+    }
+
+    /// Sends held calls of `store` while it has a link and room: first those that wait for a certain link.
     pub(crate) fn pump(&mut self, now: Time, store: StoreId, out: &mut impl Outlet) {
-        while let Some(&xid) = self.stores[store.index()].held.front() {
+        for i in 0..self.stores[store.index()].links.len() {
+            let link = self.stores[store.index()].links[i];
+            self.pump_queue(now, (store, Some(link)), out);
+        }
+        self.pump_queue(now, (store, None), out);
+    }
+
+    fn pump_queue(&mut self, now: Time, (store, own): (StoreId, Option<LinkId>), out: &mut impl Outlet) {
+        while let Some(&xid) = self.held(store, own).front() {
             let held = self.pending.get_mut(xid).filter(|slot| slot.store == store).and_then(|slot| {
                 let sends = slot.sends;
                 match &mut slot.place {
@@ -140,17 +197,17 @@ impl<M: Meter> Switch<M> {
                 }
             });
             let Some((message, again, sends)) = held else {
-                self.stores[store.index()].held.pop_front();
+                self.held(store, own).pop_front();
                 continue;
             };
-            let sent = self.send(store, xid, &message, sends, now, out);
+            let sent = self.send((store, own), xid, &message, (sends, again), now, out);
             let Some(slot) = self.pending.get_mut(xid) else { continue };
             match sent {
                 Some(place) => {
                     slot.place = place;
-                    self.held_bytes = self.held_bytes.saturating_sub(message.len());
+                    self.unhold_bytes(store, message.len());
                     self.counters.sent_again += u64::from(again);
-                    self.stores[store.index()].held.pop_front();
+                    self.held(store, own).pop_front();
                 }
                 None => {
                     slot.place = Place::Held(message);
@@ -173,18 +230,53 @@ impl<M: Meter> Switch<M> {
             };
             match moved {
                 Moved::To(new) if new == store => {}
-                Moved::To(new) => self.move_call(now, xid, new, out),
-                Moved::Listing(new) if self.shared.cookies_alike() => self.move_call(now, xid, new, out),
+                Moved::To(new) => self.move_call(now, xid, (store, new), out),
+                Moved::Listing(new) if self.shared.cookies_alike() => {
+                    self.move_call(now, xid, (store, new), out);
+                }
                 Moved::Listing(_) => self.lose_listing(now, xid, out),
             }
         }
+        // Whatever has left must not stand in the way of calls to come.
+        let Self { pending, stores, links, .. } = self;
+        let waits = |xid: &u32| pending.get(*xid).is_some_and(|slot| slot.store == store);
+        let queue = &mut stores[store.index()];
+        queue.held.retain(waits);
+        for link in &queue.links {
+            links[usize::from(link.0)].held.retain(waits);
+        }
+        self.pump(now, store, out);
     }
 
-    fn move_call(&mut self, now: Time, xid: u32, to: StoreId, out: &mut impl Outlet) {
+    /// A client's call as another store's transport can carry it.
+    fn lowered_for(&mut self, xid: u32, to: StoreId, message: Box<[u8]>) -> Box<[u8]> {
+        let Some(slot) = self.pending.get(xid) else { return message };
+        let (Purpose::Client(client), Some(arguments)) =
+            (&slot.purpose, arguments_of(slot.procedure, &message))
+        else {
+            return message;
+        };
+        let (client, mut message) = (*client, message.into_vec());
+        let length = self.lower(&client, to, &arguments, &mut message);
+        message.truncate(length);
+        message.into_boxed_slice()
+    }
+
+    fn move_call(&mut self, now: Time, xid: u32, (from, to): (StoreId, StoreId), out: &mut impl Outlet) {
         self.take_back(xid);
         self.give_up_measured(now, xid);
+        let Some(message) = self.pending.get_mut(xid).and_then(|slot| match &mut slot.place {
+            Place::Held(message) => Some(std::mem::take(message)),
+            Place::Sent { .. } => None,
+        }) else {
+            return;
+        };
+        self.unhold_bytes(from, message.len());
+        let message = self.lowered_for(xid, to, message);
+        self.hold_bytes(to, message.len());
         let Self { pending, meter, .. } = self;
         let Some(slot) = pending.get_mut(xid) else { return };
+        slot.place = Place::Held(message);
         slot.store = to;
         // The pins of the lost store are gone, and what was written there is answered for by the new verifier.
         slot.pin = PinDebt::None;
@@ -217,12 +309,14 @@ impl<M: Meter> Switch<M> {
         self.give_up_measured(now, xid);
         let Some(slot) = self.pending.remove(xid) else { return };
         if let Place::Held(message) = &slot.place {
-            self.held_bytes = self.held_bytes.saturating_sub(message.len());
+            self.unhold_bytes(slot.store, message.len());
         }
         self.counters.listings_lost += 1;
         if let Purpose::Client(client) = slot.purpose {
             let key = self.progress_key(&client, slot.client_xid);
-            self.in_progress.remove(&key);
+            if self.in_progress.get(&key) == Some(&xid) {
+                self.in_progress.remove(&key);
+            }
             let (client_xid, procedure) = (slot.client_xid, slot.procedure);
             self.answer(&client, out, |reply| {
                 nfs3::failure(reply, client_xid, procedure, status::BAD_COOKIE)
@@ -263,15 +357,55 @@ impl<M: Meter> Switch<M> {
         Ok(())
     }
 
-    /// Does what is due: sends datagrams again, and, in the first shard, commits files whose pins have grown old and
-    /// lets old duplicates go. To be called every 50 ms or so.
+    /// Does what is due: sends calls again that may be lost, gives calls that wait for a store which is gone to one that has come
+    /// since, and, in the first shard, commits files whose pins have grown old and lets old duplicates go. To be called
+    /// every 50 ms or so.
     pub fn tick(&mut self, now: Time, out: &mut impl Outlet) {
         for link in 0..self.links.len() {
             self.retransmit(now, link, out);
+            self.set_old_calls_apart(now, link);
+        }
+        self.follow_table(now, out);
+        for store in (0..self.stores.len()).map(store_id) {
+            // A log may have room again without a reply having come.
+            self.pump(now, store, out);
         }
         if self.shard == 0 {
             self.shared.duplicates.expire(now);
             self.commit_overdue(now, out);
+        }
+    }
+
+    /// Calls whose store was lost when nobody else served wait for it. When the table changes they may go elsewhere.
+    fn follow_table(&mut self, now: Time, out: &mut impl Outlet) {
+        let table = self.shared.table.load_full();
+        if Arc::ptr_eq(&table, &self.table) {
+            return;
+        }
+        for store in (0..self.stores.len()).map(store_id) {
+            if self.store_calls(store) != (0, 0) && !is_there(&table, store) {
+                self.store_lost(now, store, out);
+            }
+        }
+        self.table = table;
+    }
+
+    /// A call that waits long keeps the bytes of all its neighbours in the send log. Where the log is getting full of
+    /// that, such calls are set apart: what a store does not answer must not keep the rest from it.
+    fn set_old_calls_apart(&mut self, now: Time, link: usize) {
+        if self.links[link].log.bytes() <= self.limits.link_bytes_max / 2 {
+            return;
+        }
+        let old = self.pending.select(|slot| {
+            slot.since + SET_APART_AGE <= now
+                && matches!(slot.place, Place::Sent { link: sent, .. } if usize::from(sent.0) == link)
+        });
+        for xid in old {
+            if let Some(slot) = self.pending.get_mut(xid)
+                && let Place::Sent { at, .. } = &mut slot.place
+            {
+                *at = self.links[link].log.relocate(*at);
+            }
         }
     }
 
@@ -283,12 +417,15 @@ impl<M: Meter> Switch<M> {
             }
             self.links[link].due.pop();
             let Some(slot) = self.pending.get_mut(xid) else { continue };
-            let Place::Sent { link: sent, at } = slot.place else { continue };
+            let Place::Sent { link: sent, at, epoch } = slot.place else { continue };
             if sent != id {
                 continue;
             }
-            let Ok(again) = self.links[link].log.requeue(at) else { return };
-            slot.place = Place::Sent { link: id, at: again };
+            let Ok(again) = self.links[link].log.requeue(at) else {
+                self.links[link].due.push(Reverse((now + RETRANSMIT_FIRST, xid)));
+                return;
+            };
+            slot.place = Place::Sent { link: id, at: again, epoch };
             slot.sends = slot.sends.saturating_add(1);
             slot.maybe_ran = true;
             let next = now + wait(slot.sends);
@@ -321,6 +458,10 @@ impl<M: Meter> Switch<M> {
 
 fn wait(sends: u8) -> Duration {
     RETRANSMIT_FIRST.saturating_mul(1 << u32::from(sends.saturating_sub(1).min(8))).min(RETRANSMIT_LAST)
+}
+
+fn store_id(index: usize) -> StoreId {
+    StoreId(u16::try_from(index).unwrap_or(u16::MAX))
 }
 
 enum Moved {

@@ -19,8 +19,8 @@ pub struct LinkId(pub u16);
 /// Where the bytes of a pending call are.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// Given to a link; kept in its send log until the reply comes.
-    Sent { link: LinkId, at: LogPosition },
+    /// Given to a link; kept in its send log until the reply comes. `epoch` is the store's when it was given.
+    Sent { link: LinkId, at: LogPosition, epoch: u64 },
     /// Waiting for a link, or for room at its store. The call without record mark.
     Held(Box<[u8]>),
 }
@@ -60,7 +60,7 @@ pub(crate) struct Slot<T> {
     pub(crate) place: Place,
     pub(crate) purpose: Purpose<T>,
     pub(crate) since: Time,
-    /// Datagram links only: how often the call was sent.
+    /// How often the call was sent over its link.
     pub(crate) sends: u8,
     pub(crate) hash: HandleHash,
     pub(crate) ticket: Option<Ticket>,

@@ -5,8 +5,7 @@ use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
 use crate::pins::Wrote;
 use crate::resolve::{self, Doubt, Outcome, Resolution};
 use crate::time::Time;
-use crate::{Client, Outlet, Switch};
-use clockwork_placement::StoreId;
+use crate::{Client, Outlet, StoreFacts, Switch};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, Results, status};
 use clockwork_wire::{Span, rpc};
 
@@ -34,27 +33,44 @@ impl<M: Meter> Switch<M> {
     /// room that hold the mark of its length).
     pub fn reply(&mut self, now: Time, link: LinkId, record: &mut [u8], out: &mut impl Outlet) {
         let Some(message) = record.get(MARK..) else { return };
-        let Ok(reply) = rpc::parse_reply(message) else {
-            self.counters.malformed_replies += 1;
-            return;
+        let (xid, body) = match rpc::parse_reply(message) {
+            Ok(reply) => (reply.xid, Some(reply.body)),
+            Err(error) => {
+                self.counters.malformed_replies += 1;
+                match (error, rpc::xid(message)) {
+                    // Something else than a reply answers nothing; a broken reply is all that the store will say.
+                    (rpc::ReplyError::Malformed(_), Some(xid)) => (xid, None),
+                    _ => return,
+                }
+            }
         };
         let waits =
             |slot: &Slot<M::Token>| matches!(slot.place, Place::Sent { link: sent, .. } if sent == link);
-        if !self.pending.get(reply.xid).is_some_and(waits) {
-            self.counters.late_replies += 1;
+        if !self.pending.get(xid).is_some_and(waits) {
+            self.counters.late_replies += u64::from(body.is_some());
             return;
         }
-        let Some(slot) = self.pending.remove(reply.xid) else { return };
-        let results = match reply.body {
-            rpc::ReplyBody::Accepted { stat: 0, results } => {
-                nfs3::results(slot.procedure, record, MARK + results).ok()
+        let Some(slot) = self.pending.remove(xid) else { return };
+        let mut error = Vec::new();
+        let (record, results) = match body {
+            Some(rpc::ReplyBody::Accepted { stat: 0, results }) => {
+                let results = nfs3::results(slot.procedure, record, MARK + results).ok();
+                self.counters.malformed_replies += u64::from(results.is_none());
+                (record, results)
             }
-            _ => None,
+            Some(_) => (record, None),
+            None => {
+                error.extend_from_slice(&[0; MARK]);
+                clockwork_wire::answer::system_err(&mut error, xid);
+                let mark = clockwork_wire::record::mark(error.len() - MARK);
+                error[..MARK].copy_from_slice(&mark);
+                (&mut error[..], None)
+            }
         };
         let store = slot.store;
         self.stores[store.index()].outstanding = self.stores[store.index()].outstanding.saturating_sub(1);
         let place = match slot.place {
-            Place::Sent { link, at } => Some((link, at)),
+            Place::Sent { link, at, .. } => Some((link, at)),
             Place::Held(_) => None,
         };
         self.replied(now, slot, &ReadReply { results }, record, out);
@@ -102,7 +118,7 @@ impl<M: Meter> Switch<M> {
     ) {
         self.settle_pin(slot, read);
         self.learn(slot, read, record);
-        self.own_fields(slot.store, read, record);
+        self.own_fields(slot, read, record);
         rpc::set_xid(&mut record[MARK..], slot.client_xid);
         let (bytes_read, bytes_written) = match read.results {
             Some(Results::Read { count, .. }) => (count, 0),
@@ -170,7 +186,7 @@ impl<M: Meter> Switch<M> {
 
     pub(crate) fn call_of<'a>(&'a self, place: &'a Place) -> &'a [u8] {
         match place {
-            Place::Sent { link, at } => self.links[usize::from(link.0)].log.call(*at),
+            Place::Sent { link, at, .. } => self.links[usize::from(link.0)].log.call(*at),
             Place::Held(message) => message,
         }
     }
@@ -183,7 +199,7 @@ impl<M: Meter> Switch<M> {
                 Results::Lookup { .. } | Results::Made { handle: Some(_), .. } | Results::Readdirplus { .. }
             )
         );
-        let Place::Sent { link, at } = slot.place else { return };
+        let Place::Sent { link, at, .. } = slot.place else { return };
         if !shows {
             return;
         }
@@ -213,10 +229,16 @@ impl<M: Meter> Switch<M> {
     }
 
     /// Rewrites the fields that a virtual NAS must own.
-    fn own_fields(&self, store: StoreId, read: &ReadReply, record: &mut [u8]) {
+    fn own_fields(&self, slot: &Slot<M::Token>, read: &ReadReply, record: &mut [u8]) {
+        let store = slot.store;
+        let now = self.shared.stores.get(store.index()).map_or(0, StoreFacts::epoch);
         match read.results {
-            Some(Results::Write { verifier_at, .. } | Results::Commit { verifier_at }) => {
-                rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, own));
+            Some(Results::Write { verifier_at, .. }) => {
+                let sent = if let Place::Sent { epoch, .. } = slot.place { epoch } else { now };
+                rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, sent, own));
+            }
+            Some(Results::Commit { verifier_at }) => {
+                rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, now, own));
             }
             Some(Results::Readdir { verifier_at, .. } | Results::Readdirplus { verifier_at, .. }) => {
                 rewrite_verifier(record, verifier_at, |own| self.shared.listings.tag(store, own));

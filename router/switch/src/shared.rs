@@ -183,9 +183,12 @@ impl Shared {
     }
 
     /// The verifier that clients see for `verifier` of `store`: different for every store, epoch and run of the router.
+    ///
+    /// Of a WRITE the epoch counts in which it was sent, of a COMMIT that in which its reply is read: when they are equal
+    /// no restart can lie between the two. (One shard may read what a store acknowledged before its restart after another
+    /// shard has noticed the restart.)
     #[must_use]
-    pub fn write_verifier(&self, store: StoreId, verifier: [u8; 8]) -> [u8; 8] {
-        let epoch = self.stores.get(store.index()).map_or(0, StoreFacts::epoch);
+    pub fn write_verifier(&self, store: StoreId, epoch: u64, verifier: [u8; 8]) -> [u8; 8] {
         let mut input = [0; 18];
         input[..8].copy_from_slice(&verifier);
         input[8..10].copy_from_slice(&store.0.to_be_bytes());
@@ -203,15 +206,26 @@ impl Shared {
         self.pins.frozen(|pins| {
             let mut stay = Vec::new();
             for (handle, hash, store) in pins.iter() {
-                let alive = wanted.stores().get(store.index()).is_some_and(|s| s.state != StoreState::Down);
-                if alive && wanted.route(handle, hash) != Some(store) {
+                if is_there(wanted, store) && wanted.route(handle, hash) != Some(store) {
                     stay.push((Box::from(handle), store));
                 }
             }
             let stayed = stay.len();
-            let table = if stay.is_empty() { wanted.clone() } else { wanted.with_exceptions(stay)? };
+            let table = if stay.is_empty() {
+                wanted.clone()
+            } else {
+                // The last one counts where a handle occurs twice.
+                let assigned = wanted.exceptions().map(|(handle, store)| (Box::from(handle), store));
+                wanted.with_exceptions(assigned.chain(stay))?
+            };
             self.table.store(Arc::new(table));
             Ok(stayed)
         })
     }
+}
+
+/// Whether a store can be asked about what it has begun: it is up, drained, or down like all the others.
+pub(crate) fn is_there(table: &Table, store: StoreId) -> bool {
+    let state = table.stores().get(store.index()).map(|entry| entry.state);
+    state.is_some_and(|state| state != StoreState::Down) || table.serves(store)
 }

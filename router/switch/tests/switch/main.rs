@@ -5,4 +5,11 @@
 
 mod sim;
 
+mod answers;
+mod commits;
+mod doubts;
+mod links;
+mod listings;
+mod random;
 mod repeats;
+mod weights;

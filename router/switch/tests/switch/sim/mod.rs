@@ -46,6 +46,8 @@ enum Event {
     Run(From, StoreId, u32, Vec<u8>),
     Reply(From, Vec<u8>),
     Connect(usize, usize),
+    /// The router's side notices that the connection is lost.
+    Break(usize, usize, u32),
     Tick(usize),
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct LinkEnd {
     /// It is not written to: the store's side does not read.
     pub(crate) blocked: bool,
     connection: u32,
+    /// The store's, when the connection was made.
+    incarnation: u32,
     port: u16,
     /// The store's side of a stream: bytes that are no whole record yet.
     inbox: Vec<u8>,
@@ -188,6 +192,7 @@ impl Sim {
                     up: false,
                     blocked: false,
                     connection: 0,
+                    incarnation: 0,
                     port: self.ports,
                     inbox: vec![],
                 });
@@ -233,9 +238,14 @@ impl Sim {
     }
 
     pub(crate) fn send(&mut self, peer: Peer, message: &[u8]) -> Verdict {
+        self.send_from(peer, true, message)
+    }
+
+    /// The access rules may have let the client in or not.
+    pub(crate) fn send_from(&mut self, peer: Peer, admitted: bool, message: &[u8]) -> Verdict {
         let mut message = message.to_vec();
         let Shard { switch, out, .. } = &mut self.shards[peer.shard];
-        let verdict = switch.call(self.now, &peer.client, true, &mut message, out);
+        let verdict = switch.call(self.now, &peer.client, admitted, &mut message, out);
         self.deliver(peer.shard);
         verdict
     }
@@ -345,6 +355,8 @@ impl Sim {
         end.up = false;
         end.connection += 1;
         end.inbox.clear();
+        // A reset throws away what the store has not read.
+        self.stores[end.store.index()].waiting.retain(|(from, _)| (from.shard, from.link) != (shard, link));
         if !self.keeps_ports {
             self.ports += 1;
             end.port = self.ports;
@@ -360,6 +372,21 @@ impl Sim {
         self.stores[store.index()].restart(&mut self.cluster);
         if self.stores[store.index()].spec.transport == Transport::Stream {
             self.break_links(store);
+        }
+    }
+
+    /// The store loses its memory and is there again at once; the shards notice it one after the other.
+    pub(crate) fn restart_noticed_late(&mut self, store: StoreId, lag: Duration) {
+        self.stores[store.index()].restart(&mut self.cluster);
+        let mut wait = Duration::ZERO;
+        for shard in 0..self.shards.len() {
+            for link in 0..self.shards[shard].links.len() {
+                let end = &self.shards[shard].links[link];
+                if end.store == store && end.up {
+                    self.after(wait, Event::Break(shard, link, end.connection));
+                    wait += lag;
+                }
+            }
         }
     }
 
@@ -391,6 +418,7 @@ impl Sim {
             return;
         }
         end.up = true;
+        end.incarnation = self.stores[end.store.index()].incarnation;
         let Shard { switch, out, .. } = &mut self.shards[shard];
         switch.link_up(self.now, LinkId(u16::try_from(link).unwrap()), out);
         self.deliver(shard);
@@ -460,6 +488,11 @@ impl Sim {
                 }
             }
             Event::Connect(shard, link) => self.connect(shard, link),
+            Event::Break(shard, link, connection) => {
+                if self.shards[shard].links[link].connection == connection {
+                    self.break_link(shard, link);
+                }
+            }
             Event::Tick(shard) => {
                 let Shard { switch, out, .. } = &mut self.shards[shard];
                 switch.tick(self.now, out);
@@ -478,7 +511,8 @@ impl Sim {
 
     fn arrive(&mut self, from: From, store: StoreId, message: Vec<u8>) {
         let entry = &mut self.stores[store.index()];
-        if !entry.alive {
+        let stale = entry.spec.transport == Transport::Stream && from.incarnation != entry.incarnation;
+        if !entry.alive || stale {
             return;
         }
         if entry.hung {
@@ -543,7 +577,8 @@ impl Sim {
             return;
         }
         let store = end.store;
-        let from = From { shard, link, connection: end.connection, port: end.port };
+        let from =
+            From { shard, link, connection: end.connection, incarnation: end.incarnation, port: end.port };
         let log = switch.log(LinkId(u16::try_from(link).unwrap()));
         let mut messages = Vec::new();
         match self.stores[store.index()].spec.transport {

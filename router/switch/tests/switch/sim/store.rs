@@ -77,6 +77,8 @@ pub(crate) struct From {
     pub(crate) shard: usize,
     pub(crate) link: usize,
     pub(crate) connection: u32,
+    /// The store's, when the connection was made.
+    pub(crate) incarnation: u32,
     pub(crate) port: u16,
 }
 
@@ -86,6 +88,8 @@ pub(crate) struct Store {
     pub(crate) index: usize,
     /// It takes calls and does nothing with them until it is told to go on.
     pub(crate) hung: bool,
+    /// It never answers calls on this file.
+    pub(crate) hangs: Option<Vec<u8>>,
     /// It runs calls and its replies are lost.
     pub(crate) mute: bool,
     /// False: nobody can connect.
@@ -107,6 +111,7 @@ impl Store {
             spec,
             index,
             hung: false,
+            hangs: None,
             mute: false,
             alive: true,
             incarnation: 0,
@@ -120,8 +125,12 @@ impl Store {
 
     /// Whether a call that has come is to be run.
     pub(crate) fn accept(&mut self, from: From, message: &[u8]) -> Accepted {
-        let xid = rpc::xid(message).unwrap();
+        let call = rpc::parse_call(message).unwrap();
+        let xid = call.xid;
         self.xids.push(xid);
+        if self.hangs.as_ref().is_some_and(|file| message[call.arguments + 4..].starts_with(file)) {
+            return Accepted::Drop;
+        }
         let before = self.arrived.entry((from.port, xid)).or_insert_with(|| message.to_vec());
         assert_eq!(*before, message, "XID {xid:#x} names two different calls");
         match (self.spec.repeats, self.seen.get(&(from.port, xid))) {
@@ -134,18 +143,21 @@ impl Store {
         }
     }
 
-    pub(crate) fn run(&mut self, from: From, message: &[u8], cluster: &mut Cluster) -> Vec<u8> {
-        let call = rpc::parse_call(message).unwrap();
-        let procedure = Procedure::from_u32(call.procedure).unwrap();
-        self.ran.push((procedure, message[call.arguments..].to_vec()));
-        let accent = Accent {
+    pub(crate) fn accent(&self) -> Accent {
+        Accent {
             store: self.index,
             cookies: self.spec.cookies,
             write_verifier: self.spec.write_verifier,
             cookie_verifier: self.spec.cookie_verifier,
             sizes: self.spec.sizes,
-        };
-        let reply = cluster.run(&accent, message);
+        }
+    }
+
+    pub(crate) fn run(&mut self, from: From, message: &[u8], cluster: &mut Cluster) -> Vec<u8> {
+        let call = rpc::parse_call(message).unwrap();
+        let procedure = Procedure::from_u32(call.procedure).unwrap();
+        self.ran.push((procedure, message.to_vec()));
+        let reply = cluster.run(&self.accent(), message);
         self.seen.insert((from.port, call.xid), Some(reply.clone()));
         reply
     }
@@ -159,6 +171,11 @@ impl Store {
         if self.spec.tells_restarts {
             self.spec.write_verifier[7] += 1;
         }
+    }
+
+    /// The calls of a procedure that ran here, whole.
+    pub(crate) fn calls(&self, procedure: Procedure) -> Vec<&[u8]> {
+        self.ran.iter().filter(|(ran, _)| *ran == procedure).map(|(_, message)| &message[..]).collect()
     }
 
     pub(crate) fn runs(&self, procedure: Procedure) -> usize {
