@@ -4,8 +4,7 @@ use crate::sim::calls::{self, FILE_SYNC, UNSTABLE, page, results, status};
 use crate::sim::{A, B, Peer, Sim, Spec};
 use clockwork_switch::{TransferSizes, Verdict};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, Results};
-use clockwork_wire::rpc::{self, ReplyBody};
-use clockwork_wire::{mount, xdr};
+use clockwork_wire::{mount, rpc, xdr};
 use std::sync::atomic::Ordering;
 
 fn peers(sim: &mut Sim) -> [Peer; 2] {

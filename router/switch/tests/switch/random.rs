@@ -106,6 +106,9 @@ struct Sent {
     peers: Vec<Peer>,
 }
 
+/// First byte, bytes.
+type Block = (usize, Vec<u8>);
+
 /// A client that writes carefully: it keeps what is not known to be on stable storage.
 struct Writer {
     file: Vec<u8>,
@@ -113,9 +116,9 @@ struct Writer {
     /// Written and not committed: first byte, bytes, verifier.
     unstable: Vec<(usize, Vec<u8>, [u8; 8])>,
     /// Its write or commit under way; one at a time.
-    busy: Option<(Sent, Option<(usize, Vec<u8>)>)>,
+    busy: Option<(Sent, Option<Block>)>,
     /// To be written again.
-    again: Vec<(usize, Vec<u8>)>,
+    again: Vec<Block>,
 }
 
 struct World {
@@ -397,8 +400,13 @@ fn spec(kind: u8) -> Spec {
     }
 }
 
+/// Schedules a property is tried with: few enough for every build; PROPTEST_CASES says how many else.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a06_calls_run_once_where_stores_know_repeats(

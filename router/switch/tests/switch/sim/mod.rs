@@ -110,6 +110,9 @@ impl Default for Limits {
     }
 }
 
+/// When a client had a reply, and what it says.
+type Replied = (Time, Vec<u8>);
+
 pub(crate) struct Sim {
     pub(crate) now: Time,
     pub(crate) shared: Arc<Shared>,
@@ -125,7 +128,7 @@ pub(crate) struct Sim {
     pub(crate) keeps_ports: bool,
     events: BTreeMap<(Time, u64), Event>,
     serial: u64,
-    replies: HashMap<(u64, u32), Vec<(Time, Vec<u8>)>>,
+    replies: HashMap<(u64, u32), Vec<Replied>>,
     open: HashMap<u64, usize>,
     connections: u64,
     ports: u16,
