@@ -1,5 +1,5 @@
 //! `clockwork check`: what a configuration would do.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -21,15 +21,20 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
-    match Config::load(&args.config) {
+    match load(&args.config) {
         Ok(config) => super::print(&format!("ok\n{}", config.summary())),
-        Err(error) => {
-            eprintln!("{error}");
-            if let ConfigError::Faults(faults) = &error {
-                let number = faults.faults.len();
-                eprintln!("\n{number} {} to correct", if number == 1 { "fault" } else { "faults" });
-            }
-            ExitCode::from(WRONG_CONFIGURATION)
-        }
+        Err(code) => code,
     }
+}
+
+/// The configuration; or all its faults are printed, and here is the exit status.
+pub(super) fn load(file: &Path) -> Result<Config, ExitCode> {
+    Config::load(file).map_err(|error| {
+        eprintln!("{error}");
+        if let ConfigError::Faults(faults) = &error {
+            let number = faults.faults.len();
+            eprintln!("\n{number} {} to correct", if number == 1 { "fault" } else { "faults" });
+        }
+        ExitCode::from(WRONG_CONFIGURATION)
+    })
 }

@@ -34,6 +34,8 @@ enum Command {
     Demo(DemoArgs),
     /// Say what a configuration would serve, or everything that is wrong with it
     Check(check::CheckArgs),
+    /// Serve a plex: one NAS in front of several stores
+    Serve(ServeArgs),
     /// Serve a directory over NFSv3 (TCP), without privileges
     Store(StoreArgs),
     /// Show a running plex: stores, limits, alarms
@@ -52,9 +54,10 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Demo(args) => run_until_done(crate::demo::run(args)),
+        Command::Demo(args) => run_until_done(STORE_LOG, crate::demo::run(args)),
         Command::Check(args) => check::run(&args),
-        Command::Store(args) => run_until_done(store::run(args)),
+        Command::Serve(args) => serve::run(&args),
+        Command::Store(args) => run_until_done(STORE_LOG, store::run(args)),
         Command::Status(args) => report(status::run(&args)),
         Command::Assign(args) => report(assign::assign(&args)),
         Command::Unassign(args) => report(assign::unassign(&args)),
@@ -63,12 +66,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What is logged unless RUST_LOG says otherwise. The server inside of embedded stores reports every NFS error.
-const SERVING_LOG: &str = "info,nfs3_server=off";
+/// What embedded stores log unless RUST_LOG says otherwise. The server inside of them reports every ordinary NFS error.
+const STORE_LOG: &str = "info,nfs3_server=off";
 
-/// Runs a command that serves: with messages on standard error, on as many threads as there are cores.
-fn run_until_done(command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
-    log::start(SERVING_LOG);
+/// Runs a command that serves: with messages (`filter` as in the configuration) on standard error, on as many threads as
+/// there are cores.
+fn run_until_done(filter: &str, command: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    log::start(filter);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(command));
     match done {

@@ -82,6 +82,12 @@ impl MountService {
         &self.exports
     }
 
+    /// Who has mounted what.
+    #[must_use]
+    pub fn mounts(&self) -> &MountList {
+        &self.mounts
+    }
+
     /// Root of an export, if known.
     #[must_use]
     pub fn root(&self, export: usize) -> Option<&Root> {

@@ -57,6 +57,8 @@ pub(super) struct Files {
     free: Vec<u32>,
     other: FileCounts,
     files_max: usize,
+    /// Calls without an entry of their own because `files_max` was reached.
+    turned_away: u64,
 }
 
 impl Files {
@@ -70,7 +72,13 @@ impl Files {
             free: Vec::new(),
             other: FileCounts::default(),
             files_max,
+            turned_away: 0,
         }
+    }
+
+    /// Calls that were counted with the other files because `files_max` was reached, so far.
+    pub(super) fn turned_away(&self) -> u64 {
+        self.turned_away
     }
 
     /// Files that have an entry of their own.
@@ -87,6 +95,7 @@ impl Files {
                 Some(index) => index,
                 None => {
                     self.other.calls.count(class);
+                    self.turned_away += 1;
                     return FileToken::OTHER;
                 }
             },

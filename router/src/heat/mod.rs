@@ -23,5 +23,5 @@ pub use files::FileToken;
 pub use handle::{HANDLE_BYTES_MAX, Handle};
 pub use names::{Learnt, Names, PATH_DEPTH_MAX};
 pub use period::{FilePeriod, PeriodRecord, PeriodSpan, ShardPeriod, StorePeriod, merge};
-pub use recorder::{HeatLimits, Recorder};
+pub use recorder::{HeatLimits, Recorder, StoreTotals};
 pub use response::{BUCKETS, ResponseTimes};

@@ -27,10 +27,25 @@ impl Default for HeatLimits {
     }
 }
 
+/// What a store has done since the recorder began; closing a period takes nothing off it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreTotals {
+    /// Calls given to the store.
+    pub requests: u64,
+    /// Calls that ended without a usable answer.
+    pub failed: u64,
+    /// Answers in the open period.
+    pub answered_in_period: u64,
+    /// Sum of their response times, microseconds.
+    pub sum_us_in_period: u64,
+}
+
 #[derive(Default)]
 struct Store {
     counts: StoreCounts,
     outstanding: u64,
+    /// Requests and failures of closed periods.
+    before: (u64, u64),
 }
 
 /// Counts what one shard of the data plane routes. It is owned by the shard; nothing in it is shared.
@@ -112,10 +127,29 @@ impl Recorder {
         let (files, other) = self.files.close(self.limits.idle_periods_max);
         let stores = self.stores.iter_mut().map(|store| {
             let counts = std::mem::take(&mut store.counts);
+            store.before.0 += counts.requests.total();
+            store.before.1 += counts.failed;
             store.counts.outstanding_max = store.outstanding;
             counts
         });
         ShardPeriod { stores: stores.collect(), files, other, files_known, learnt: self.learner.close() }
+    }
+
+    /// What a store has done since the recorder began.
+    pub fn totals(&self, store: StoreId) -> StoreTotals {
+        let Some(store) = self.stores.get(usize::from(store.0)) else { return StoreTotals::default() };
+        StoreTotals {
+            requests: store.before.0 + store.counts.requests.total(),
+            failed: store.before.1 + store.counts.failed,
+            answered_in_period: store.counts.response.count,
+            sum_us_in_period: store.counts.response.sum_us,
+        }
+    }
+
+    /// Files with counters of their own, and calls that were counted with the other files because `files_max` was
+    /// reached.
+    pub fn files(&self) -> (usize, u64) {
+        (self.files.len(), self.files.turned_away())
     }
 
     #[inline]

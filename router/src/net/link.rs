@@ -57,6 +57,11 @@ pub(crate) struct LinkPort {
 }
 
 impl LinkPort {
+    /// Whether there is a connection.
+    pub(crate) fn is_up(&self) -> bool {
+        self.socket.is_some()
+    }
+
     pub(crate) fn unblock(&mut self) {
         self.blocked = false;
     }

@@ -118,7 +118,7 @@ fn socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Soc
     Ok(socket)
 }
 
-fn stream(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn stream(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address, Type::STREAM, Protocol::TCP)?;
     // After a restart connections of the last run linger.
     socket.set_reuse_address(true)?;
@@ -127,7 +127,7 @@ fn stream(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn datagram(address: SocketAddr) -> io::Result<UdpSocket> {
+pub(super) fn datagram(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = socket(address, Type::DGRAM, Protocol::UDP)?;
     // The kernel clips these to its own limits.
     socket.set_recv_buffer_size(DATAGRAM_BUFFER_BYTES)?;

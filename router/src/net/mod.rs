@@ -14,13 +14,15 @@ mod listen;
 mod meter;
 mod mmsg;
 mod outbound;
+mod portmap;
 mod ports;
 mod shard;
 
 pub use link::{LinkSpec, may_bind_reserved_port};
 pub use listen::{ListenError, Listeners, listen};
+pub use portmap::{PortmapCounts, PortmapSockets, bind_portmapper, serve_portmapper, served};
 pub use ports::PortCounters;
-pub use shard::{NetCounters, ShardHandle, ShardSpec, ShardStatus, spawn};
+pub use shard::{NetCounters, ShardHandle, ShardSpec, ShardStatus, StoreInShard, spawn};
 
 use clockwork_placement::StoreId;
 use clockwork_switch::duplicates::Origin;

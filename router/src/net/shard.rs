@@ -5,7 +5,7 @@ use super::link::{LinkPort, LinkSpec, run_link};
 use super::listen::Listeners;
 use super::ports::{PortCounters, Ports};
 use super::{Command, Desk};
-use crate::heat::{Recorder, ShardPeriod};
+use crate::heat::{Recorder, ShardPeriod, StoreTotals};
 use clockwork_placement::StoreId;
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
@@ -79,10 +79,27 @@ pub struct ShardStatus {
     pub net: NetCounters,
     /// Calls that wait, and how many can.
     pub pending_calls: (usize, usize),
-    /// By store: calls given to it, calls held for it.
-    pub store_calls: Vec<(u32, usize)>,
+    /// Bytes of calls held for stores, and how many there can be.
+    pub held_bytes: (usize, usize),
+    /// What this shard knows of each store.
+    pub stores: Vec<StoreInShard>,
+    /// Files with heat counters of their own, and calls counted together because there were too many files.
+    pub heat_files: (usize, u64),
     /// Client connections of this shard.
     pub connections: usize,
+}
+
+/// A shard's dealings with one store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreInShard {
+    /// Calls given to it that wait for their reply.
+    pub in_flight: u32,
+    /// Calls that wait for a connection or for room.
+    pub held: usize,
+    /// Connections that are up.
+    pub connections: usize,
+    /// What it has done since the start.
+    pub totals: StoreTotals,
 }
 
 /// The shard's own side of things, shared by its tasks; single-threaded.
@@ -158,21 +175,22 @@ impl Shard {
     fn command(&self, command: Command) -> bool {
         let now = self.now();
         let mut inner = self.inner.borrow_mut();
-        let Inner { switch, ports, counters, .. } = &mut *inner;
+        let Inner { switch, ports, counters, links, .. } = &mut *inner;
         match command {
             Command::Mail(mail) => ports.deliver(&mail),
             Command::StoreLost(store) => switch.store_lost(now, store, ports),
             // Whoever asked and is gone by now does not need the answer.
             Command::ClosePeriod(reply) => drop(reply.send(switch.meter().close())),
             Command::Status(reply) => {
-                let stores = switch.shared().stores.len();
-                let store = |i| StoreId(u16::try_from(i).unwrap_or(u16::MAX));
+                let stores = 0..switch.shared().stores.len();
                 let status = ShardStatus {
                     counters: *switch.counters(),
                     ports: ports.counters,
                     net: *counters,
                     pending_calls: switch.pending_calls(),
-                    store_calls: (0..stores).map(|i| switch.store_calls(store(i))).collect(),
+                    held_bytes: switch.held_bytes(),
+                    stores: stores.map(|store| store_in_shard(switch, links, store)).collect(),
+                    heat_files: switch.meter().files(),
                     connections: ports.streams.len(),
                 };
                 drop(reply.send(status));
@@ -181,6 +199,16 @@ impl Shard {
         }
         true
     }
+}
+
+fn store_in_shard(switch: &mut Switch<Recorder>, links: &[LinkPort], store: usize) -> StoreInShard {
+    let store = StoreId(u16::try_from(store).unwrap_or(u16::MAX));
+    let (in_flight, held) = switch.store_calls(store);
+    let up = |(number, link): (usize, &LinkPort)| {
+        link.is_up() && u16::try_from(number).is_ok_and(|number| switch.store_of(LinkId(number)) == store)
+    };
+    let connections = links.iter().enumerate().filter(|link| up(*link)).count();
+    StoreInShard { in_flight, held, connections, totals: switch.meter().totals(store) }
 }
 
 /// A running shard.

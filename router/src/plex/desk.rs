@@ -45,15 +45,22 @@ impl Desk for PlexDesk {
 /// NF3DIR (RFC 1813 section 2.5).
 const DIRECTORY: u32 = 2;
 
-/// Looks a path up, name by name, at a store that is there.
 async fn look_up(state: &State, service: &MountService, walk: &Walk) -> Result<Walked, u32> {
     let root = service.root(walk.export).ok_or(status::JUKEBOX)?;
-    let store = state.any_store().ok_or(status::JUKEBOX)?;
-    let asker = Asker::connect(&state.config.stores[store], state.addresses[store], WALK_MAX)
-        .await
-        .map_err(|_| status::JUKEBOX)?;
-    let mut found = Walked { handle: root.handle.clone(), directory: true };
-    for name in &walk.components {
+    let asker = ask_any(state, WALK_MAX).await.ok_or(status::JUKEBOX)?;
+    walk_down(&asker, &root.handle, &walk.components).await
+}
+
+/// A store that is there, to ask it something.
+pub(crate) async fn ask_any(state: &State, timeout: Duration) -> Option<Asker> {
+    let store = state.any_store()?;
+    Asker::connect(&state.config.stores[store], state.addresses[store], timeout).await.ok()
+}
+
+/// Looks a path up, name by name, from a root down. The error is an nfsstat3.
+pub(crate) async fn walk_down(asker: &Asker, root: &[u8], components: &[Vec<u8>]) -> Result<Walked, u32> {
+    let mut found = Walked { handle: root.to_vec(), directory: true };
+    for name in components {
         let arguments = |call: &mut Vec<u8>| xdr::put_opaque(call, name);
         match asker.ask(Procedure::Lookup, "a mounted path", &found.handle, arguments).await {
             Ok((message, Results::Lookup { handle, attributes_at })) => {

@@ -62,6 +62,7 @@ async fn admit(state: &Arc<State>, store: usize) -> Result<(), SurveyError> {
     let timeout = state.config.health.timeout;
     let asker = Asker::connect(config, state.addresses[store], timeout).await?;
     let found = survey(&state.config, config, &asker).await?;
+    let _one_at_a_time = state.admission.lock().await;
     if let Some((other, reference)) = reference(state, store) {
         let name = state.config.stores[other].name.clone();
         compare(&name, &reference, &found)?;
@@ -79,20 +80,10 @@ async fn admit(state: &Arc<State>, store: usize) -> Result<(), SurveyError> {
         }
     }
     let mut wanted = state.wanted();
-    // Another store may have become the measure meanwhile.
-    let late = wanted
-        .stores
-        .iter()
-        .enumerate()
-        .find_map(|(i, m)| (i != store && m.health == Health::Up).then_some((i, m)));
-    if let Some((other, mark)) = late
-        && let Some(reference) = &mark.survey
-    {
-        compare(&state.config.stores[other].name, reference, &found)?;
-    }
     let mark = &mut wanted.stores[store];
     mark.health = Health::Up;
     mark.failures = 0;
+    mark.last_error = None;
     mark.survey = Some(found);
     tracing::info!(store = config.name, address = %state.addresses[store], "the store is in use");
     if let Err(error) = state.apply(&mut wanted) {
@@ -120,12 +111,14 @@ fn note(state: &State, store: usize, outcome: Result<(), SurveyError>) {
     let error = match outcome {
         Ok(()) => {
             mark.failures = 0;
+            mark.last_error = None;
             return;
         }
         Err(error) => error,
     };
     mark.failures += 1;
     let reason = error.to_string();
+    mark.last_error = Some(reason.clone());
     match (&mark.health, &error) {
         (Health::Up, _) if mark.failures < state.config.health.failures => return,
         (Health::Up, _) => {

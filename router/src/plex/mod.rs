@@ -1,10 +1,13 @@
 //! The plex as a whole: stores surveyed and watched, shards running, periods closed and kept.
 
 mod coherence;
+mod control;
 mod desk;
 mod health;
+mod kept;
 mod periods;
 mod state;
+mod status;
 mod survey;
 
 pub use state::{Exception, Health};
@@ -14,7 +17,7 @@ use crate::config::{Config, DuplicateCache, Store, StoreAddress, Transport};
 use crate::exports::{Exports, MountList, MountService};
 use crate::heat::{HeatLimits, PeriodRecord, Recorder};
 use crate::history::{History, HistoryError, HistoryLimits};
-use crate::net::{self, LinkSpec, ListenError, ShardHandle, ShardSpec, ShardStatus};
+use crate::net::{self, LinkSpec, ListenError, PortmapCounts, ShardHandle, ShardSpec, ShardStatus};
 use arc_swap::ArcSwap;
 use clockwork_placement::{StoreEntry, StoreState, Table, TableError};
 use clockwork_switch::duplicates::DuplicateLimits;
@@ -27,7 +30,7 @@ use state::{State, StoreMark, Wanted, id};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::task::JoinHandle;
 
 /// How long the start waits for the stores' first answers.
@@ -69,6 +72,13 @@ pub struct Plex {
     addresses: Vec<SocketAddr>,
     tasks: Vec<JoinHandle<()>>,
     connections: Arc<AtomicUsize>,
+    started: (SystemTime, Instant),
+    /// What an operator should know of the start as long as the plex runs.
+    start_alarms: Vec<String>,
+    /// Keeps what outlives a restart, one change after the other; holds what went wrong with the last one.
+    saving: tokio::sync::Mutex<()>,
+    unsaved: Mutex<Option<String>>,
+    portmap: Arc<PortmapCounts>,
 }
 
 impl Plex {
@@ -79,22 +89,37 @@ impl Plex {
     /// When it cannot listen, resolve, or open its history. A store that does not answer is no error: it is let in when
     /// it does.
     pub async fn start(config: Config, clocked: bool) -> Result<Self, PlexError> {
-        warn_of_ports(&config);
+        let mut start_alarms: Vec<String> = warn_of_ports(&config).into_iter().collect();
         let shards = config.shards().get();
         let listen = &config.listen;
         let (listeners, addresses) = net::listen(&listen.addresses, shards, listen.tcp, listen.udp)?;
         let history = match &config.history.path {
-            Some(path) => Some(open_history(path, &config)?),
+            Some(path) => Some(open_history(path, &config, &mut start_alarms)?),
             None => None,
         };
         let state = Arc::new(make_state(config).await?);
+        if let Some(history) = &history {
+            start_alarms.extend(kept::restore(history, &state.config, &mut state.wanted())?);
+        }
         let measured = Arc::new(Measured::new(state.config.limits.names_max, history));
         let connections = Arc::new(AtomicUsize::new(0));
         let specs = shard_specs(&state, listeners, &connections);
         let running = net::spawn(specs).map_err(PlexError::Shard)?;
         // Set once, here.
         let _ = state.shards.set(running);
-        let mut plex = Self { state, measured, addresses, tasks: Vec::new(), connections };
+        let mut plex = Self {
+            state,
+            measured,
+            addresses,
+            tasks: Vec::new(),
+            connections,
+            started: (SystemTime::now(), Instant::now()),
+            start_alarms,
+            saving: tokio::sync::Mutex::new(()),
+            unsaved: Mutex::new(None),
+            portmap: Arc::default(),
+        };
+        plex.serve_portmapper()?;
         plex.watch_stores().await;
         let state = Arc::clone(&plex.state);
         plex.tasks.push(tokio::spawn(async move {
@@ -107,6 +132,23 @@ impl Plex {
             plex.tasks.push(tokio::spawn(Arc::clone(&plex.measured).run(Arc::clone(&plex.state))));
         }
         Ok(plex)
+    }
+
+    /// Starts the portmapper, if there is to be one.
+    fn serve_portmapper(&mut self) -> Result<(), ListenError> {
+        let listen = &self.state.config.listen;
+        let Some(address) = listen.portmapper else { return Ok(()) };
+        let sockets = net::bind_portmapper(address)?;
+        let mappings = net::served(&self.addresses, listen.tcp, listen.udp, sockets.address);
+        let state = Arc::clone(&self.state);
+        let knows = move |peer| state.mounts.load().exports().knows(peer);
+        self.tasks.push(tokio::spawn(net::serve_portmapper(
+            sockets,
+            mappings,
+            knows,
+            Arc::clone(&self.portmap),
+        )));
+        Ok(())
     }
 
     async fn watch_stores(&mut self) {
@@ -158,6 +200,19 @@ impl Plex {
         all
     }
 
+    /// Ends the plex and keeps the open period.
+    pub async fn finish(&self) {
+        {
+            // The clock must not be stopped in the middle of a period that is being kept.
+            let _quiet = self.measured.quiet().await;
+            for task in &self.tasks {
+                task.abort();
+            }
+        }
+        self.close_period().await;
+        self.stop();
+    }
+
     /// Ends the plex: no more calls are taken.
     pub fn stop(&self) {
         for task in &self.tasks {
@@ -175,26 +230,35 @@ impl Drop for Plex {
     }
 }
 
-fn open_history(path: &std::path::Path, config: &Config) -> Result<Arc<History>, HistoryError> {
+fn open_history(
+    path: &std::path::Path,
+    config: &Config,
+    alarms: &mut Vec<String>,
+) -> Result<Arc<History>, HistoryError> {
     let limits =
         HistoryLimits { periods_max: config.history.periods_max, bytes_max: config.history.bytes_max };
     let opened = History::open(path, limits)?;
     if let Some(moved) = &opened.moved_aside {
         tracing::error!("{moved}");
+        alarms.push(moved.to_string());
     }
     Ok(Arc::new(opened.history))
 }
 
 /// Stores that export with `secure` want calls from a port below 1024.
-fn warn_of_ports(config: &Config) {
+fn warn_of_ports(config: &Config) -> Option<String> {
     let wanted: Vec<&str> =
         config.stores.iter().filter(|store| store.privileged_port).map(|store| store.name.as_str()).collect();
-    if !wanted.is_empty() && !net::may_bind_reserved_port() {
-        tracing::warn!(
-            stores = wanted.join(", "),
-            "this process may not use ports below 1024 (capability CAP_NET_BIND_SERVICE): stores that export with `secure` will refuse its calls"
-        );
+    if wanted.is_empty() || net::may_bind_reserved_port() {
+        return None;
     }
+    let warning = format!(
+        "this process may not use ports below 1024 (capability CAP_NET_BIND_SERVICE): stores that export with `secure` \
+         refuse its calls; give it the capability, or set `privileged_port = false` for {} where a store takes any port",
+        wanted.join(", ")
+    );
+    tracing::warn!("{warning}");
+    Some(warning)
 }
 
 async fn make_state(config: Config) -> Result<State, PlexError> {
@@ -231,6 +295,7 @@ async fn make_state(config: Config) -> Result<State, PlexError> {
         mounts: ArcSwap::from_pointee(mounts),
         shards: OnceLock::new(),
         wanted: Mutex::new(wanted),
+        admission: tokio::sync::Mutex::new(()),
         config,
     })
 }

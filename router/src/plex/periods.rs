@@ -2,7 +2,7 @@
 
 use super::state::State;
 use crate::heat::{Names, PeriodRecord, PeriodSpan, merge};
-use crate::history::History;
+use crate::history::{Appended, History};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +16,20 @@ pub(crate) struct Measured {
     recent: Mutex<VecDeque<Arc<PeriodRecord>>>,
     history: Option<Arc<History>>,
     began: Mutex<SystemTime>,
+    /// Held while a period is closed: there is one at a time.
+    closing: tokio::sync::Mutex<()>,
+    kept: Mutex<Kept>,
+}
+
+/// How the keeping of periods goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Old periods that went because of the history's limits.
+    pub(crate) dropped: u64,
+    /// Periods that could not be kept.
+    pub(crate) failed: u64,
+    /// What went wrong with the last period, if anything did.
+    pub(crate) last_error: Option<String>,
 }
 
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
@@ -30,6 +44,8 @@ impl Measured {
             recent: Mutex::new(VecDeque::new()),
             history,
             began: Mutex::new(SystemTime::now()),
+            closing: tokio::sync::Mutex::new(()),
+            kept: Mutex::new(Kept::default()),
         }
     }
 
@@ -37,7 +53,32 @@ impl Measured {
         self.history.as_ref()
     }
 
-    /// The last periods, oldest first.
+    /// How the keeping of periods goes.
+    pub(crate) fn kept(&self) -> Kept {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Names known, and names that went because there were too many.
+    pub(crate) fn names(&self) -> (usize, u64) {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        (names.len(), names.evicted())
+    }
+
+    /// The last periods, oldest first; from the history where it has more than memory.
+    pub(crate) async fn last(&self, count: usize) -> Result<Vec<Arc<PeriodRecord>>, String> {
+        let recent = self.recent(count);
+        let Some(history) = self.history.clone().filter(|_| recent.len() < count) else { return Ok(recent) };
+        let read = move || history.periods(..).rev().take(count).collect::<Result<Vec<_>, _>>();
+        let kept = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
+        let kept = kept.map_err(|error| error.to_string())?;
+        // Those that could not be kept are in memory only.
+        if kept.len() < recent.len() {
+            return Ok(recent);
+        }
+        Ok(kept.into_iter().rev().map(Arc::new).collect())
+    }
+
+    /// The last periods in memory, oldest first.
     pub(crate) fn recent(&self, count: usize) -> Vec<Arc<PeriodRecord>> {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.iter().skip(recent.len().saturating_sub(count)).cloned().collect()
@@ -46,6 +87,11 @@ impl Measured {
     /// Path of a handle, where it has been learnt.
     pub(crate) fn path(&self, handle: &[u8]) -> Option<String> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).path(handle)
+    }
+
+    /// Takes note of a name that the router has looked up itself.
+    pub(crate) fn learn(&self, directory: &[u8], name: &[u8], handle: &[u8]) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).learn(directory, name, handle);
     }
 
     /// Names the roots, from which paths are counted.
@@ -61,6 +107,7 @@ impl Measured {
 
     /// Closes the period on all shards and keeps it.
     pub(crate) async fn close(&self, state: &State) -> Arc<PeriodRecord> {
+        let _one_at_a_time = self.closing.lock().await;
         self.name_roots(state);
         let mut shards = Vec::new();
         for shard in state.shards.get().into_iter().flatten() {
@@ -79,11 +126,9 @@ impl Measured {
             let record = Arc::clone(&record);
             // The disk may be slow; the shards do not wait for it, and neither does the clock.
             let kept = tokio::task::spawn_blocking(move || history.append(&record)).await;
-            match kept {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::error!(%error, "a period could not be kept in the history"),
-                Err(error) => tracing::error!(%error, "a period could not be kept in the history"),
-            }
+            self.note(
+                kept.map_err(|error| error.to_string()).and_then(|kept| kept.map_err(|e| e.to_string())),
+            );
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(Arc::clone(&record));
@@ -91,6 +136,26 @@ impl Measured {
             recent.pop_front();
         }
         record
+    }
+
+    fn note(&self, outcome: Result<Appended, String>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok(appended) => {
+                kept.dropped += appended.periods_dropped as u64;
+                kept.last_error = None;
+            }
+            Err(error) => {
+                tracing::error!(error, "a period could not be kept in the history");
+                kept.failed += 1;
+                kept.last_error = Some(error);
+            }
+        }
+    }
+
+    /// Waits until no period is being closed, and lets none begin.
+    pub(crate) async fn quiet(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.closing.lock().await
     }
 
     /// Closes periods on the clock for ever. They end at whole multiples of their length since 1970, so that hours are

@@ -42,6 +42,8 @@ pub(crate) struct StoreMark {
     pub(crate) survey: Option<Survey>,
     /// Probes that have failed in a row.
     pub(crate) failures: u32,
+    /// What the last one said, while there is one that has failed.
+    pub(crate) last_error: Option<String>,
 }
 
 /// A file that does not follow the default rule.
@@ -62,6 +64,10 @@ pub(crate) struct Wanted {
     pub(crate) exceptions: BTreeMap<Box<[u8]>, Exception>,
     /// Files that could not be moved yet because they are pinned.
     pub(crate) waiting: usize,
+    /// The table made of it last; what is in force differs from it by the files that wait.
+    pub(crate) table: Option<Table>,
+    /// Assignments that were refused because there were too many.
+    pub(crate) refused: u64,
 }
 
 /// A plex's state, shared by its tasks.
@@ -73,6 +79,8 @@ pub(crate) struct State {
     pub(crate) mounts: ArcSwap<MountService>,
     pub(crate) shards: OnceLock<Vec<ShardHandle>>,
     pub(crate) wanted: Mutex<Wanted>,
+    /// Held while a store is compared with those in use, so that two that come at once are compared with each other.
+    pub(crate) admission: tokio::sync::Mutex<()>,
 }
 
 /// The store's number; a configuration cannot have as many stores as would not fit.
@@ -99,28 +107,38 @@ impl State {
                 Health::Unknown | Health::Refused { .. } => StoreState::Drained,
             },
         });
-        let table = Table::new(self.config.routing.seed, entries.collect())?
-            .with_exception_files_max(self.config.limits.exception_files_max)?;
+        // From the table before, so that numbers of versions rise, and the default rule is made anew only where it changes.
+        let files_max = self.config.limits.exception_files_max;
+        let table = match &wanted.table {
+            Some(table) => table.with_stores(entries.collect())?,
+            None => Table::new(self.config.routing.seed, entries.collect())?
+                .with_exception_files_max(files_max)?,
+        };
         let number = |name: &str| self.config.stores.iter().position(|store| store.name == name).map(id);
         let exceptions =
             wanted.exceptions.iter().filter_map(|(handle, e)| Some((handle.clone(), number(&e.store)?)));
-        table.with_exceptions(exceptions)
+        // Those of an earlier run may be more than are allowed now; the status says so.
+        table.with_exceptions(exceptions.take(files_max))
     }
 
     /// Puts what is wanted in force. Files that are pinned stay until they are not.
     pub(crate) fn apply(&self, wanted: &mut Wanted) -> Result<(), TableError> {
         let table = self.table(wanted)?;
         wanted.waiting = self.shared.place(&table)?;
+        wanted.table = Some(table);
         Ok(())
     }
 
     /// Tries again to move files that were pinned.
     pub(crate) fn settle(&self) {
         let mut wanted = self.wanted();
-        if wanted.waiting > 0
-            && let Err(error) = self.apply(&mut wanted)
-        {
-            tracing::error!(%error, "cannot move files whose pins have gone");
+        if wanted.waiting == 0 {
+            return;
+        }
+        let Some(table) = &wanted.table else { return };
+        match self.shared.place(table) {
+            Ok(waiting) => wanted.waiting = waiting,
+            Err(error) => tracing::error!(%error, "cannot move files whose pins have gone"),
         }
     }
 

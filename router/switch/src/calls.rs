@@ -297,7 +297,7 @@ impl<M: Meter> Switch<M> {
             if let Some(ticket) = ticket {
                 self.shared.duplicates.abandon(ticket);
             }
-            self.counters.turned_away_full += 1;
+            self.counters.turned_away_held += 1;
             return self.fail(client, read, status::JUKEBOX, out);
         };
         let handle = read.arguments.handle().map_or(&[][..], |span| &message[span]);

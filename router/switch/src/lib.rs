@@ -137,15 +137,15 @@ impl Default for SwitchLimits {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $help:literal])+ $name:ident),* $(,)?) => {
         /// What has happened in one shard since it started.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters { $($(#[$doc])* pub $name: u64),* }
+        pub struct Counters { $($(#[doc = $help])+ pub $name: u64),* }
 
         impl Counters {
-            /// Names and values, for metrics.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
+            /// Name, meaning in a sentence, and value of each, for metrics.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($help),+).trim_start(), self.$name)),*].into_iter()
             }
 
             /// Adds another shard's counters.
@@ -177,8 +177,10 @@ counters! {
     absorbed,
     /// Repeats answered from the duplicate request cache.
     replayed,
-    /// Calls answered NFS3ERR_JUKEBOX because a limit was reached.
+    /// Calls answered NFS3ERR_JUKEBOX because as many calls as may waited already.
     turned_away_full,
+    /// Calls answered NFS3ERR_JUKEBOX because as many bytes as may were held for stores without room or connection.
+    turned_away_held,
     /// Calls answered NFS3ERR_JUKEBOX because no store is there to serve them.
     turned_away_no_store,
     /// Listings refused with NFS3ERR_BAD_COOKIE because the store that began them is gone.

@@ -201,7 +201,7 @@ impl Shared {
     /// are any, call this again with the same table.
     ///
     /// # Errors
-    /// When the exceptions of pinned files do not fit into the table; the table in force is then unchanged.
+    /// When no table can be made of it; the table in force is then unchanged.
     pub fn place(&self, wanted: &Table) -> Result<usize, TableError> {
         self.pins.frozen(|pins| {
             let mut stay = Vec::new();
@@ -214,9 +214,11 @@ impl Shared {
             let table = if stay.is_empty() {
                 wanted.clone()
             } else {
-                // The last one counts where a handle occurs twice.
-                let assigned = wanted.exceptions().map(|(handle, store)| (Box::from(handle), store));
-                wanted.with_exceptions(assigned.chain(stay))?
+                // Room for them beside the others: the limit is the operator's, and must not stop a store's failover.
+                let room = wanted.exception_files_max().saturating_add(stayed);
+                let kept: Vec<_> =
+                    wanted.exceptions().map(|(handle, store)| (Box::from(handle), store)).collect();
+                wanted.with_exception_files_max(room)?.with_exceptions(kept.into_iter().chain(stay))?
             };
             self.table.store(Arc::new(table));
             Ok(stayed)

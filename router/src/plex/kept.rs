@@ -1,0 +1,176 @@
+//! What an operator has decided, kept with the history: assigned files and drained stores outlive a restart.
+
+use super::state::{Exception, Wanted};
+use super::survey::hex;
+use crate::config::Config;
+use crate::history::{History, HistoryError};
+use crate::web::handle_bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Name of the assigned files in the history.
+const EXCEPTIONS: &str = "exceptions";
+/// Name of the drained stores in the history.
+const DRAINED: &str = "drained";
+
+/// One assigned file, as JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeptException {
+    /// In hexadecimal.
+    handle: String,
+    #[serde(flatten)]
+    exception: Exception,
+}
+
+/// What is to be kept, as it was at one moment.
+#[derive(Debug)]
+pub(crate) struct Decisions {
+    exceptions: Vec<KeptException>,
+    drained: Vec<String>,
+}
+
+impl Decisions {
+    pub(crate) fn of(config: &Config, wanted: &Wanted) -> Self {
+        let kept = |(handle, exception): (&Box<[u8]>, &Exception)| KeptException {
+            handle: hex(handle),
+            exception: exception.clone(),
+        };
+        let stores = wanted.stores.iter().zip(&config.stores);
+        Self {
+            exceptions: wanted.exceptions.iter().map(kept).collect(),
+            drained: stores.filter(|(mark, _)| mark.drained).map(|(_, store)| store.name.clone()).collect(),
+        }
+    }
+
+    /// Writes them to disk.
+    pub(crate) fn save(&self, history: &History) -> Result<(), String> {
+        let put = |name, json: serde_json::Result<Vec<u8>>| {
+            let bytes = json.map_err(|error| error.to_string())?;
+            // Unchanged, mostly: then nothing is written.
+            match history.get(name) {
+                Ok(Some(known)) if known == bytes => Ok(()),
+                _ => history.put(name, &bytes).map_err(|error| error.to_string()),
+            }
+        };
+        put(EXCEPTIONS, serde_json::to_vec(&self.exceptions))?;
+        put(DRAINED, serde_json::to_vec(&self.drained))
+    }
+}
+
+/// Takes up what was kept. Returns what an operator should know of it.
+pub(crate) fn restore(
+    history: &History,
+    config: &Config,
+    wanted: &mut Wanted,
+) -> Result<Vec<String>, HistoryError> {
+    let mut alarms = Vec::new();
+    let exceptions: Vec<KeptException> = read(history, EXCEPTIONS, &mut alarms)?;
+    for KeptException { handle, exception } in exceptions {
+        match handle_bytes(&handle) {
+            Some(handle) => drop(wanted.exceptions.insert(handle.into(), exception)),
+            None => tracing::error!(handle, "an assigned file has no handle; it is left out"),
+        }
+    }
+    let drained: Vec<String> = read(history, DRAINED, &mut alarms)?;
+    for name in drained {
+        match config.stores.iter().position(|store| store.name == name) {
+            Some(store) => {
+                tracing::warn!(store = name, "the store is drained, as it was before the restart");
+                wanted.stores[store].drained = true;
+            }
+            None => tracing::info!(store = name, "a drained store is not configured any more"),
+        }
+    }
+    if !wanted.exceptions.is_empty() {
+        tracing::info!(files = wanted.exceptions.len(), "assigned files of the last run are in force again");
+    }
+    for alarm in unknown_stores(config, &wanted.exceptions) {
+        tracing::warn!("{alarm}");
+    }
+    Ok(alarms)
+}
+
+/// Reads a list; one that cannot be understood is put aside, not overwritten.
+fn read<T: serde::de::DeserializeOwned>(
+    history: &History,
+    name: &str,
+    alarms: &mut Vec<String>,
+) -> Result<Vec<T>, HistoryError> {
+    let Some(bytes) = history.get(name)? else { return Ok(Vec::new()) };
+    serde_json::from_slice(&bytes).or_else(|error| {
+        let aside = format!("{name}.unreadable");
+        history.put(&aside, &bytes)?;
+        let alarm =
+            format!("what the history has as `{name}` cannot be read ({error}); it was kept as `{aside}`");
+        tracing::error!("{alarm}");
+        alarms.push(alarm);
+        Ok(Vec::new())
+    })
+}
+
+/// Says for each store that is not configured how many files are assigned to it: these follow the default rule, and the
+/// store again when it is back.
+pub(crate) fn unknown_stores(config: &Config, exceptions: &BTreeMap<Box<[u8]>, Exception>) -> Vec<String> {
+    let known: BTreeSet<&str> = config.stores.iter().map(|store| store.name.as_str()).collect();
+    let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
+    for exception in exceptions.values().filter(|exception| !known.contains(exception.store.as_str())) {
+        *unknown.entry(&exception.store).or_default() += 1;
+    }
+    let alarm = |(store, files)| {
+        format!(
+            "{files} files are assigned to the store {store}, which is not configured: they follow the default rule; \
+             unassign them, or configure the store"
+        )
+    };
+    unknown.into_iter().map(alarm).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::HistoryLimits;
+    use std::path::Path;
+
+    fn config() -> Config {
+        let text = "[[store]]\nname = \"a\"\naddress = \"127.0.0.1:1\"\n[[store]]\nname = \"b\"\naddress = \
+                    \"127.0.0.1:2\"\n[[export]]\npath = \"/e\"\nclients = [\"127.0.0.1\"]\n";
+        Config::parse(text, Path::new("test.toml")).unwrap()
+    }
+
+    fn wanted() -> Wanted {
+        Wanted { stores: vec![Default::default(); 2], ..Wanted::default() }
+    }
+
+    #[test]
+    fn decisions_outlive_a_restart_and_unknown_stores_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(folder.path().join("h"), HistoryLimits::default()).unwrap().history;
+        let config = config();
+        let mut before = wanted();
+        before.stores[1].drained = true;
+        for (handle, store) in [(1_u8, "a"), (2, "gone"), (3, "gone")] {
+            let exception = Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7 };
+            before.exceptions.insert(vec![handle].into(), exception);
+        }
+        Decisions::of(&config, &before).save(&history).unwrap();
+
+        let mut after = wanted();
+        assert_eq!(restore(&history, &config, &mut after).unwrap(), Vec::<String>::new());
+        assert_eq!(after.exceptions, before.exceptions);
+        assert!(after.stores[1].drained && !after.stores[0].drained);
+        let told = unknown_stores(&config, &after.exceptions);
+        assert!(told.len() == 1 && told[0].starts_with("2 files") && told[0].contains("gone"), "{told:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = History::open(folder.path().join("h"), HistoryLimits::default()).unwrap().history;
+        history.put(EXCEPTIONS, b"{not json").unwrap();
+        let mut after = wanted();
+        let alarms = restore(&history, &config(), &mut after).unwrap();
+        assert!(alarms[0].contains("exceptions.unreadable"), "{alarms:?}");
+        assert!(after.exceptions.is_empty());
+        assert_eq!(history.get("exceptions.unreadable").unwrap().unwrap(), b"{not json");
+    }
+}
