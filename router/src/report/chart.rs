@@ -165,7 +165,7 @@ impl Chart<'_> {
                 }
                 text x=(px((LEFT + right) / 2.0)) y=(px(HEIGHT - 8.0)) text-anchor="middle" { "hour" }
                 text transform=(format!("translate(16 {}) rotate(-90)", px((TOP + base) / 2.0))) text-anchor="middle" {
-                    (self.axis)
+                    (self.axis) @if scale.is_log() { " (logarithmic)" }
                 }
                 (marks)
             }

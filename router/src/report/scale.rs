@@ -37,6 +37,11 @@ impl Scale {
         Self { low, high, log: true, from, to, ticks }
     }
 
+    /// Whether equal steps are equal ratios.
+    pub(super) fn is_log(&self) -> bool {
+        self.log
+    }
+
     /// The place of a value.
     pub(super) fn at(&self, value: f64) -> f64 {
         let part = if self.log {

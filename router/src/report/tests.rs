@@ -159,6 +159,10 @@ fn the_page_is_whole_and_fetches_nothing() {
         assert!(!html.contains(part), "{part}");
     }
     assert!(html.contains("<title>hour 622 · amber: "), "marks have tooltips");
+    assert!(!html.contains("(logarithmic)"));
+    let mut spread = day(2);
+    (0..9_000).for_each(|_| spread[1].stores[0].counts.count_answer(Class::Read, 900_000));
+    assert!(page(&Report::new(facts(), &spread)).contains("mean response time, ms (logarithmic)"));
     // For looking at: where the variable names a folder, the page and the JSON are left there.
     if let Some(folder) = std::env::var_os("CLOCKWORK_TEST_REPORT_FOLDER") {
         let folder = std::path::Path::new(&folder);
