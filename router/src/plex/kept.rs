@@ -31,13 +31,16 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     pub(crate) fn of(config: &Config, wanted: &Wanted) -> Self {
-        let kept = |(handle, exception): (&Box<[u8]>, &Exception)| KeptException {
-            handle: hex(handle),
-            exception: exception.clone(),
-        };
         let stores = wanted.stores.iter().zip(&config.stores);
         Self {
-            exceptions: wanted.exceptions.iter().map(kept).collect(),
+            exceptions: wanted
+                .exceptions
+                .iter()
+                .map(|(handle, exception)| KeptException {
+                    handle: hex(handle),
+                    exception: exception.clone(),
+                })
+                .collect(),
             drained: stores.filter(|(mark, _)| mark.drained).map(|(_, store)| store.name.clone()).collect(),
         }
     }

@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_stores_state_says_the_worst_and_why() {
-        let address = "127.0.0.1:1".parse().unwrap();
+        let address = crate::config::StoreAddress::parse("127.0.0.1:1").unwrap();
         let mut store = Store::new("a", address);
         let mut mark = StoreMark::default();
         assert_eq!(store_state(&mark, &store).0, StoreState::Down);
