@@ -169,6 +169,9 @@ impl Ranges {
     }
 
     fn remove(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
         let parts = self.0.iter().flat_map(|&(a, b)| [(a, b.min(start)), (a.max(end), b)]);
         self.0 = parts.filter(|(a, b)| a < b).collect();
         // Taking a piece out of the middle leaves one range more.

@@ -179,7 +179,13 @@ fn a_table_swapped_while_the_pins_stand_still_never_contradicts_one() {
     let write_and_commit = |n: u64| {
         let (handle, hash) = file(n);
         let route = || Some(StoreId(routes[usize::from(n == 1)].load(Ordering::Relaxed)));
-        let sent = pins.write(Time(0), &handle, hash, b"", route).unwrap();
+        let slow_route = || {
+            let store = route();
+            // An invitation to move the file between the look and the pin.
+            std::thread::yield_now();
+            store
+        };
+        let sent = pins.write(Time(0), &handle, hash, b"", slow_route).unwrap();
         assert_eq!(route(), Some(sent.store), "no move while the write is in flight");
         pins.wrote(&handle, hash, sent.token, Wrote::Unstable { offset: 0, count: 1 });
         let sent = pins.commit(&handle, hash, route).unwrap();
