@@ -11,8 +11,9 @@
 //! | CREATE guarded, MKNOD | EXIST | the answer stands: nothing tells another client's file from ours |
 //! | SETATTR guarded | NOT_SYNC | the answer stands |
 //!
-//! What remains: a REMOVE of a name that never was, or a MKDIR that lost a race against the same user on another
-//! client, is reported as done when its store's connection was lost in just that moment.
+//! What remains: a REMOVE of a name that never was, a RENAME of one onto a name that is there, or a MKDIR that lost a race
+//! against the same user on another client, is reported as done when its store's connection was lost in just that moment.
+//! A MKDIR of a user whom the store maps to another (root, mostly) keeps its EXIST.
 
 use crate::pending::Slot;
 use clockwork_wire::nfs3::{self, Arguments, Procedure, Results, status};

@@ -117,6 +117,9 @@ fn rename_sent_again_succeeds_and_tells_a_missing_name() {
         assert_eq!(status, 0, "{again:?}");
         assert!(plex.sim.cluster.find(&plex.dir, "new").is_some());
         assert_eq!(answer(again, Procedure::Rename, |_| {}, call("never")).0, NOENT, "{again:?}");
+        // The price, as documented: what is there already looks like what was asked for.
+        let taken = |plex: &mut Plex| drop(plex.sim.cluster.file(&plex.dir, "new"));
+        assert_eq!(answer(again, Procedure::Rename, taken, call("never")).0, 0, "{again:?}");
     }
 }
 
