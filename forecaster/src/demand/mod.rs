@@ -53,9 +53,12 @@ pub enum Method {
 /// Where the cycles of a series come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CycleChoice {
-    /// The calendar's day and week for the period length of the series.
+    /// The calendar's day and week for the period length of the series; where a period does not fit into a day, the
+    /// cycles that the data show.
     #[default]
-    Calendar,
+    Automatic,
+    /// The cycles that the data show, whatever the calendar says.
+    Found,
     /// These.
     Given(Cycles),
 }
@@ -107,7 +110,11 @@ impl Demand {
     /// ladder (see the module).
     pub fn fit(&self, series: &Series, ws: &mut Workspace) -> Result<FittedDemand, ForecastError> {
         let cycles = match self.cycles {
-            CycleChoice::Calendar => Cycles::calendar(series.period_seconds()),
+            CycleChoice::Automatic => match Cycles::calendar(series.period_seconds()) {
+                Cycles::NONE => self.cycles_found(series, ws)?,
+                calendar => calendar,
+            },
+            CycleChoice::Found => self.cycles_found(series, ws)?,
             CycleChoice::Given(cycles) => cycles,
         };
         let x = fill_counts(series.values(), cycles)?;
@@ -123,6 +130,12 @@ impl Demand {
             None => recommended_model(&x, cycles, ws)?,
         };
         Ok(FittedDemand { model, cycles, x })
+    }
+}
+
+impl Demand {
+    fn cycles_found(&self, series: &Series, ws: &mut Workspace) -> Result<Cycles, ForecastError> {
+        Ok(Cycles::found_in(&fill_counts(series.values(), Cycles::NONE)?, ws))
     }
 }
 

@@ -3,6 +3,10 @@
 //! A period without a measurement is *missing* (NaN), which is not the same as a period with a count of zero: a
 //! router that was down has seen nothing, a quiet night has seen zero requests.
 
+mod cycles;
+
+pub use cycles::{CYCLE_PERIODS_MIN, Cycles};
+
 use crate::error::ForecastError;
 
 /// Most periods a series may have (over 100 years of hours, 20 years of ten minutes).
@@ -11,11 +15,6 @@ pub const SERIES_PERIODS_MAX: usize = 1 << 20;
 pub const HORIZON_PERIODS_MAX: usize = 1 << 14;
 /// Largest absolute value taken: above it, fourth powers and sums of squares lose their meaning in doubles.
 pub const VALUE_MAX: f64 = 1e18;
-/// Shortest cycle that can carry the lags 1, 2, 3 and the ones around it apart from each other.
-pub const CYCLE_PERIODS_MIN: usize = 6;
-/// Seconds in a day, the cycle that people's work makes.
-const DAY_SECONDS: u32 = 86_400;
-
 /// Values of consecutive periods, oldest first; NaN = missing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
@@ -124,55 +123,6 @@ fn check_length(have: usize) -> Result<(), ForecastError> {
     Ok(())
 }
 
-/// The cycles in a series, in periods: a short one (a day) and a long one made of it (a week).
-///
-/// The forecaster's lags, profiles and history thresholds follow these numbers; 24 and 168 are the ones the method
-/// was measured with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cycles {
-    /// Periods in a day, or in the short cycle found; `None`: no cycle.
-    pub day: Option<usize>,
-    /// Periods in a week, or in the long cycle found; only ever beside a day.
-    pub week: Option<usize>,
-}
-
-impl Cycles {
-    /// No cycle at all.
-    pub const NONE: Cycles = Cycles { day: None, week: None };
-    /// Hours: 24 and 168.
-    pub const HOURLY: Cycles = Cycles { day: Some(24), week: Some(168) };
-
-    /// Cycles of `day` periods and, where given, of `week` periods.
-    ///
-    /// # Errors
-    /// [`ForecastError::BadCycle`] where `day` is below [`CYCLE_PERIODS_MIN`] or `week` below two days.
-    pub fn new(day: usize, week: Option<usize>) -> Result<Self, ForecastError> {
-        if day < CYCLE_PERIODS_MIN {
-            return Err(ForecastError::BadCycle { periods: day, least: CYCLE_PERIODS_MIN });
-        }
-        match week {
-            Some(w) if w < 2 * day => Err(ForecastError::BadCycle { periods: w, least: 2 * day }),
-            _ => Ok(Self { day: Some(day), week }),
-        }
-    }
-
-    /// What the calendar says for a period length: a day and a week where the period divides the day into at least
-    /// [`CYCLE_PERIODS_MIN`] parts; where it does not, a week as the short cycle if that has enough periods.
-    pub fn calendar(period_seconds: u32) -> Cycles {
-        let parts = |span: u32| {
-            (period_seconds > 0 && span.is_multiple_of(period_seconds))
-                .then(|| (span / period_seconds) as usize)
-        };
-        match (parts(DAY_SECONDS), parts(7 * DAY_SECONDS)) {
-            (Some(day), Some(week)) if day >= CYCLE_PERIODS_MIN => {
-                Cycles { day: Some(day), week: Some(week) }
-            }
-            (_, Some(week)) if week >= CYCLE_PERIODS_MIN => Cycles { day: Some(week), week: None },
-            _ => Cycles::NONE,
-        }
-    }
-}
-
 /// `values` with every missing period filled in and negatives raised to zero: the value a week, else a day, else a
 /// period before; leading gaps take the first known value.
 ///
@@ -195,17 +145,6 @@ pub fn fill_counts(values: &[f64], cycles: Cycles) -> Result<Vec<f64>, ForecastE
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn calendar_follows_the_period_length() {
-        assert_eq!(Cycles::calendar(3600), Cycles::HOURLY);
-        assert_eq!(Cycles::calendar(900), Cycles { day: Some(96), week: Some(672) });
-        assert_eq!(Cycles::calendar(86_400), Cycles { day: Some(7), week: None });
-        assert_eq!(Cycles::calendar(4 * 3600), Cycles { day: Some(6), week: Some(42) });
-        assert_eq!(Cycles::calendar(7 * 86_400), Cycles::NONE);
-        assert_eq!(Cycles::calendar(0), Cycles::NONE);
-        assert_eq!(Cycles::calendar(3601), Cycles::NONE);
-    }
 
     #[test]
     fn gaps_take_the_week_then_the_day_then_the_period_before() {
