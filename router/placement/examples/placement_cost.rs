@@ -1,4 +1,4 @@
-//! What routing costs: `cargo run --release -p clockwork-placement --example cost`.
+//! What routing costs: `cargo run --release -p clockwork-placement --example placement_cost`.
 
 use clockwork_placement::{StoreEntry, StoreId, Table, TableError};
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What the switch's parts cost: `cargo run --release -p clockwork-switch --example cost`.
+//! What the switch's parts cost: `cargo run --release -p clockwork-switch --example switch_cost`.
 
 use clockwork_placement::{HandleHash, StoreId};
 use clockwork_switch::duplicates::{self, ConnectionId, DuplicateLimits, Duplicates, Origin, Peer, Seen};
