@@ -1,7 +1,7 @@
 //! Demand: the composed forecasters of counts per period, and what they fall back to.
 //!
 //! [`Demand`] says what to fit, [`FittedDemand`] is the result: only that can forecast. [`Method::Recommended`]
-//! ([`mod@recommended`]) is the default; [`Method::Plain`] ([`plain`]) is the paper's composition.
+//! (`recommended`) is the default; [`Method::Plain`] (`plain`) is the paper's composition.
 //!
 //! | history | what forecasts | [`Rung`] |
 //! |---|---|---|
