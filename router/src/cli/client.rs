@@ -116,6 +116,17 @@ impl AdminClient {
         self.get("/v1/hot", &[("last", &last.to_string()), ("limit", &limit.to_string())])
     }
 
+    /// A report on the last closed periods, as JSON and as a page.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn report(&self, last: usize) -> Result<(serde_json::Value, String), ClientError> {
+        let last = last.to_string();
+        let json = self.get("/v1/report", &[("last", &last)])?;
+        let request = self.agent.get(self.url("/report")).query("last", &last);
+        Ok((json, self.text(request.call())?))
+    }
+
     /// Gives a file to a store.
     ///
     /// # Errors
@@ -184,6 +195,13 @@ impl AdminClient {
         &self,
         response: Result<Response<Body>, ureq::Error>,
     ) -> Result<T, ClientError> {
+        let text = self.text(response)?;
+        serde_json::from_str(&text)
+            .map_err(|error| ClientError::NotAPlex { admin: self.admin, why: error.to_string() })
+    }
+
+    /// The body of a success.
+    fn text(&self, response: Result<Response<Body>, ureq::Error>) -> Result<String, ClientError> {
         let unreachable = |cause| ClientError::Unreachable { admin: self.admin, cause: Box::new(cause) };
         let mut response = response.map_err(unreachable)?;
         let status = response.status();
@@ -191,7 +209,7 @@ impl AdminClient {
         let text = text.map_err(unreachable)?;
         let not_a_plex = |why: String| ClientError::NotAPlex { admin: self.admin, why };
         if status.is_success() {
-            return serde_json::from_str(&text).map_err(|error| not_a_plex(error.to_string()));
+            return Ok(text);
         }
         match serde_json::from_str::<Failure>(&text) {
             Ok(Failure { error, message }) => {

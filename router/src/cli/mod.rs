@@ -5,6 +5,7 @@ mod client;
 mod demo;
 mod drain;
 pub mod log;
+pub(crate) mod report;
 mod serve;
 mod status;
 mod table;
@@ -40,6 +41,8 @@ enum Command {
     Store(StoreArgs),
     /// Show a running plex: stores, limits, alarms
     Status(status::StatusArgs),
+    /// Write a report on the last periods, as a page and as JSON
+    Report(report::ReportArgs),
     /// Give a file to a store, whatever the default rule says
     Assign(assign::AssignArgs),
     /// Give a file back to the default rule
@@ -58,11 +61,12 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Store(args) => run_until_done(STORE_LOG, store::run(args)),
-        Command::Status(args) => report(status::run(&args)),
-        Command::Assign(args) => report(assign::assign(&args)),
-        Command::Unassign(args) => report(assign::unassign(&args)),
-        Command::Drain(args) => report(drain::drain(&args)),
-        Command::Undrain(args) => report(drain::undrain(&args)),
+        Command::Status(args) => said(status::run(&args)),
+        Command::Report(args) => said(report::run(&args)),
+        Command::Assign(args) => said(assign::assign(&args)),
+        Command::Unassign(args) => said(assign::unassign(&args)),
+        Command::Drain(args) => said(drain::drain(&args)),
+        Command::Undrain(args) => said(drain::undrain(&args)),
     }
 }
 
@@ -85,11 +89,11 @@ fn run_until_done(filter: &str, command: impl Future<Output = anyhow::Result<()>
 }
 
 /// Prints what a command has to say, or what went wrong.
-fn report(result: Result<String, ClientError>) -> ExitCode {
+fn said<E: std::fmt::Display>(result: Result<String, E>) -> ExitCode {
     match result {
         Ok(text) => print(&text),
         Err(error) => {
-            eprintln!("clockwork: {error}");
+            eprintln!("clockwork: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -9,14 +9,13 @@ mod show;
 
 use crate::cli::DemoArgs;
 use crate::report::{Report, page, table};
-use anyhow::Context;
+use anyhow::Context as _;
 use clockwork_traces::workload::{DEFAULT_WEIGHTS, Workload};
 use fstress_replay::fileset;
 use fstress_replay::replay::{self, ReplaySpec, Stop};
 use fstress_replay::report::ReplayReport;
 use plex::DemoPlex;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,7 +52,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
 
     let facts = show::facts(&demo, &workload, &replayed, args.quick, HOURS);
     let report = Report::new(facts, &records);
-    write_reports(&args.output, &report)?;
+    crate::cli::report::write(&args.output, &report.to_json()?, &page(&report))?;
     println!("{}", table(&report));
     show::summary(&report, &replayed, &args.output, began.elapsed());
     check(&replayed)?;
@@ -115,16 +114,6 @@ async fn replay_day(
     let replayed = replayed?;
     anyhow::ensure!(!replayed.interrupted, "interrupted before the day was over: no report");
     Ok((records, replayed))
-}
-
-fn write_reports(output: &Path, report: &Report) -> anyhow::Result<()> {
-    std::fs::create_dir_all(output)
-        .with_context(|| format!("cannot make the folder {}", output.display()))?;
-    for (name, text) in [("report.json", report.to_json()?), ("report.html", page(report))] {
-        let path = output.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
 }
 
 /// A demo whose files came back wrong has shown the opposite of what it should.

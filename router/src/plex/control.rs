@@ -8,6 +8,8 @@ use super::status::store_state;
 use super::survey::SurveyError;
 use super::{Plex, survey::Asker};
 use crate::config::Config;
+use crate::heat::PeriodRecord;
+use crate::report::Report;
 use crate::web::types::{
     self, Assign, Drained, ExceptionPage, FileName, HotFiles, Moved, Period, Periods, Status,
 };
@@ -111,6 +113,16 @@ impl PlexControl for Plex {
         }
         let sum = move || HotFiles::hottest(&records, limit, store.as_deref());
         tokio::task::spawn_blocking(sum).await.map_err(|_| ControlError::ShuttingDown)
+    }
+
+    async fn report(&self, last: usize) -> Result<Report, ControlError> {
+        let records = self.measured.last(last).await.map_err(|why| ControlError::History { why })?;
+        let work = move || {
+            let records: Vec<PeriodRecord> =
+                records.iter().map(|record| PeriodRecord::clone(record)).collect();
+            Report::of_plex(&records)
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| ControlError::ShuttingDown)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -209,6 +210,18 @@ impl Report {
             facts: facts.facts,
             mount: facts.mount,
         }
+    }
+
+    /// A report on what a plex has measured, for its operator.
+    pub fn of_plex(records: &[PeriodRecord]) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let facts = Facts {
+            title: "What the plex did".into(),
+            subtitle: format!("The last {} closed periods, numbered from the oldest.", records.len()),
+            created_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            ..Facts::default()
+        };
+        Self::new(facts, records)
     }
 
     /// The report as indented JSON. All numbers in it are finite.

@@ -5,7 +5,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
@@ -32,6 +32,8 @@ pub fn routes<C: PlexControl>(control: Arc<C>) -> Router {
         .route("/v1/stores/{name}/undrain", post(undrain::<C>))
         .route("/v1/periods", get(periods::<C>))
         .route("/v1/hot", get(hot::<C>))
+        .route("/v1/report", get(report_json::<C>))
+        .route("/report", get(report_page::<C>))
         .route("/metrics", get(metrics_text::<C>))
         .fallback(async || failure(StatusCode::NOT_FOUND, "unknown_path", "no such path".to_owned()))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -176,6 +178,25 @@ async fn periods<C: PlexControl>(
 ) -> Result<Response, BadRequest> {
     let last = asked(query)?.last.unwrap_or(24).clamp(1, PERIODS_MAX);
     Ok(json(control.periods(last).await))
+}
+
+async fn report_json<C: PlexControl>(
+    State(control): State<Arc<C>>,
+    query: Asked<Last>,
+) -> Result<Response, BadRequest> {
+    let last = asked(query)?.last.unwrap_or(24).clamp(1, PERIODS_MAX);
+    Ok(json(control.report(last).await))
+}
+
+async fn report_page<C: PlexControl>(
+    State(control): State<Arc<C>>,
+    query: Asked<Last>,
+) -> Result<Response, BadRequest> {
+    let last = asked(query)?.last.unwrap_or(24).clamp(1, PERIODS_MAX);
+    Ok(match control.report(last).await {
+        Ok(report) => Html(crate::report::page(&report)).into_response(),
+        Err(error) => error.into_response(),
+    })
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,8 @@ use std::future::Future;
 
 use thiserror::Error;
 
+use crate::report::Report;
+
 use super::types::{Assign, Drained, ExceptionPage, FileName, HotFiles, Moved, Periods, Status};
 
 /// A plex that can be looked at and changed.
@@ -58,6 +60,12 @@ pub trait PlexControl: Send + Sync + 'static {
         limit: usize,
         store: Option<String>,
     ) -> impl Future<Output = Result<HotFiles, ControlError>> + Send;
+
+    /// A report on the last closed periods, at most `last`.
+    ///
+    /// # Errors
+    /// The history cannot be read.
+    fn report(&self, last: usize) -> impl Future<Output = Result<Report, ControlError>> + Send;
 }
 
 /// Why a plex did not do what an operator asked for.

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use clockwork_router::report::Report;
 use clockwork_router::web::types::{
     Assign, Counter, Drained, Exception, ExceptionPage, FileName, HotFile, HotFiles, LimitFill, Moved,
     Period, Periods, Status, StorePeriod, StoreState, StoreStatus,
@@ -184,6 +185,13 @@ impl PlexControl for FakePlex {
             stores: vec![store.clone()],
         };
         Ok(Periods { periods: (0..last.try_into().unwrap()).map(period).collect() })
+    }
+
+    async fn report(&self, last: usize) -> Result<Report, ControlError> {
+        if last > 100 {
+            return Err(ControlError::History { why: "block 7 is damaged".to_owned() });
+        }
+        Ok(Report::of_plex(&[]))
     }
 
     async fn hot(&self, last: usize, limit: usize, store: Option<String>) -> Result<HotFiles, ControlError> {
