@@ -26,6 +26,9 @@ pub(super) async fn connect(setting: &Setting) -> io::Result<TcpStream> {
     let target = setting.target;
     let open = |local: SocketAddr| async move {
         let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // Reserved ports are few: one on which an earlier connection lingers will do for another server, and for the
+        // same one the kernel says so.
+        socket.set_reuseaddr(setting.options.reserved_port)?;
         socket.bind(local)?;
         let attempt = tokio::time::timeout(CONNECT_TIMEOUT, socket.connect(target));
         attempt.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?

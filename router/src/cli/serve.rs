@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
-use crate::plex::{Health, Plex};
-use crate::web;
+use crate::plex::Plex;
+use crate::web::{self, PlexControl as _};
 
 /// How long requests of the admin interface may take to end when the router ends.
 const ADMIN_END_MAX: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
         _ = terminate.recv() => return Ok(()),
     };
     let at = admin.as_ref().and_then(|listener| listener.local_addr().ok());
-    super::print(&summary(&plex, at));
+    super::print(&summary(&plex, at).await);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut serving = admin.map(|listener| {
         let stopped = async { drop(stopped.await) };
@@ -96,7 +96,7 @@ async fn listen_admin(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// What is served, from which stores, and how to mount it.
-fn summary(plex: &Plex, admin: Option<SocketAddr>) -> String {
+async fn summary(plex: &Plex, admin: Option<SocketAddr>) -> String {
     let config = plex.config();
     let addresses: Vec<String> = plex.addresses().iter().map(ToString::to_string).collect();
     let transports = match (config.listen.tcp, config.listen.udp) {
@@ -113,14 +113,11 @@ fn summary(plex: &Plex, admin: Option<SocketAddr>) -> String {
     if let Some(address) = admin {
         let _ = writeln!(text, "          admin interface on http://{address}");
     }
-    for ((name, health), store) in plex.stores().iter().zip(&config.stores) {
-        let state = match health {
-            Health::Up => "up".to_owned(),
-            Health::Unknown => "has not answered yet".to_owned(),
-            Health::Down { reason } => format!("down: {reason}"),
-            Health::Refused { reason } => format!("refused: {reason}"),
-        };
-        let _ = writeln!(text, "store     {name} ({}, weight {}) {state}", store.address, store.weight);
+    for store in plex.status().await.stores {
+        let reason = store.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        let (name, address, weight) = (store.name, store.address, store.weight);
+        let _ =
+            writeln!(text, "store     {name} ({address}, weight {weight}) {}{reason}", store.state.word());
     }
     for export in &config.exports {
         let clients: Vec<String> = export.clients.iter().map(ToString::to_string).collect();

@@ -31,6 +31,7 @@ impl PlexControl for Plex {
     }
 
     async fn exceptions(&self, after: Option<Vec<u8>>, limit: usize) -> Result<ExceptionPage, ControlError> {
+        self.measured.name_roots(&self.state);
         let wanted = self.state.wanted();
         let table = self.state.shared.table.load();
         let from = match &after {
@@ -166,6 +167,7 @@ impl Plex {
 
     /// The handle of an assigned file, by what is known without asking: a file that was removed can be named too.
     fn assigned(&self, file: &FileName) -> Option<Vec<u8>> {
+        self.measured.name_roots(&self.state);
         let wanted = self.state.wanted();
         let found = match file {
             FileName::Handle(text) => {
@@ -226,6 +228,7 @@ impl Plex {
         change: impl FnOnce(&mut Wanted, usize) -> Result<Option<Exception>, ControlError>,
     ) -> Result<Moved, ControlError> {
         let max = self.state.config.limits.exception_files_max;
+        self.measured.name_roots(&self.state);
         let mut wanted = self.state.wanted();
         let shared = &self.state.shared;
         let route = || {

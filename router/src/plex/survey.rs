@@ -7,6 +7,7 @@ use clockwork_wire::nfs3::{self, Arguments, Procedure, Results};
 use clockwork_wire::xdr::{put_opaque, put_u32, put_u64, u32_at};
 use fstress_replay::client::{CallError, Client, Options};
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Bytes of a listing that is asked for to compare cookies.
@@ -97,7 +98,14 @@ pub enum SurveyError {
 /// How the router asks a store things for itself.
 pub(crate) struct Asker {
     nfs: Client,
-    mount: Client,
+    /// Where the store serves MOUNT, and how it is asked; there is rarely a question.
+    mount: (SocketAddr, Options),
+}
+
+/// Whether this process may use ports below 1024, which does not change while it runs.
+fn may_bind_reserved_port() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(crate::net::may_bind_reserved_port)
 }
 
 fn options(store: &Store, timeout: Duration) -> Options {
@@ -111,7 +119,20 @@ fn options(store: &Store, timeout: Duration) -> Options {
         call_timeout: timeout,
         reconnect_max: Duration::ZERO,
         calls_in_flight_max: 16,
+        reserved_port: store.privileged_port && may_bind_reserved_port(),
         ..Options::default()
+    }
+}
+
+async fn connect(to: SocketAddr, options: Options, what: &str) -> Result<Client, SurveyError> {
+    let timeout = options.call_timeout;
+    let failed = |source| SurveyError::Call { what: what.into(), source };
+    match tokio::time::timeout(timeout, Client::connect(to, options)).await {
+        Ok(connected) => connected.map_err(failed),
+        Err(_) => {
+            let reason = format!("no answer in {timeout:?}");
+            Err(failed(CallError::Unreachable { target: to, reason }))
+        }
     }
 }
 
@@ -121,22 +142,9 @@ impl Asker {
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<Self, SurveyError> {
-        let connect = async |port: u16, what: &str| {
-            let to = SocketAddr::new(address.ip(), port);
-            let connecting = Client::connect(to, options(store, timeout));
-            let failed = |source| SurveyError::Call { what: what.into(), source };
-            match tokio::time::timeout(timeout, connecting).await {
-                Ok(connected) => connected.map_err(failed),
-                Err(_) => Err(failed(CallError::Unreachable {
-                    target: to,
-                    reason: format!("no answer in {timeout:?}"),
-                })),
-            }
-        };
-        Ok(Self {
-            nfs: connect(address.port(), "NFS").await?,
-            mount: connect(store.mount_port, "MOUNT").await?,
-        })
+        let options = options(store, timeout);
+        let mount = SocketAddr::new(address.ip(), store.mount_port);
+        Ok(Self { nfs: connect(address, options.clone(), "NFS").await?, mount: (mount, options) })
     }
 
     pub(crate) fn nfs(&self) -> &Client {
@@ -145,10 +153,12 @@ impl Asker {
 
     /// The root of an export, and the flavours it may be used with.
     async fn mnt(&self, path: &str) -> Result<(Vec<u8>, Vec<u32>), SurveyError> {
-        let mut call = self.mount.begin(mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.number());
+        let (address, options) = &self.mount;
+        let client = connect(*address, options.clone(), "MOUNT").await?;
+        let mut call = client.begin(mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.number());
         put_opaque(&mut call, path.as_bytes());
         let failed = |source| SurveyError::Call { what: format!("MNT {path}"), source };
-        let (message, at) = self.mount.call(call).await.map_err(failed)?;
+        let (message, at) = client.call(call).await.map_err(failed)?;
         match mount::mnt_results(&message, at) {
             Ok(MntResults::Ok { handle, flavors }) => Ok((message[handle].to_vec(), flavors)),
             Ok(MntResults::Failed { status }) => Err(SurveyError::Mount { path: path.into(), status }),

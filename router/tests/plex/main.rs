@@ -1,0 +1,11 @@
+//! A whole plex on loopback: clients, router and stores speak through sockets.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod changes;
+mod control;
+mod files;
+mod protocol;
+mod raw;
+mod relay;
+mod site;
+mod stores;
