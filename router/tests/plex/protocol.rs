@@ -76,25 +76,25 @@ async fn a02_hostile_marks_close_their_connection_and_no_other() {
 async fn a03_what_is_not_served_is_refused_as_the_rfc_says() {
     let site = Site::start(2).await;
     let accepted = |xid, stat: &[u32]| [&[xid, 1, 0, 0, 0][..], stat].concat();
-    let table: [(&str, (u32, u32, u32), Vec<u8>, Vec<u32>); 13] = [
-        ("NFS NULL", (NFS, 3, 0), vec![], vec![0]),
-        ("MOUNT NULL", (MOUNT, 3, 0), vec![], vec![0]),
-        ("MOUNT 1 NULL", (MOUNT, 1, 0), vec![], vec![0]),
-        ("NFS 4", (NFS, 4, 0), vec![], vec![2, 3, 3]),
-        ("NFS 2", (NFS, 2, 1), vec![], vec![2, 3, 3]),
-        ("MOUNT 2", (MOUNT, 2, 0), vec![], vec![2, 1, 3]),
-        ("NLM", (NLM, 4, 1), vec![], vec![1]),
-        ("NFSACL", (NFSACL, 3, 1), opaque(&[1; 8]), vec![1]),
-        ("unknown program", (0x2000_0000, 1, 0), vec![], vec![1]),
-        ("NFS procedure 22", (NFS, 3, 22), vec![], vec![3]),
-        ("MOUNT procedure 6", (MOUNT, 3, 6), vec![], vec![3]),
-        ("GETATTR without a handle", (NFS, 3, 1), vec![], vec![4]),
-        ("LOOKUP cut short", (NFS, 3, 3), [opaque(&[1; 8]), vec![0, 0, 0, 9, 65]].concat(), vec![4]),
+    let table = [
+        ("NFS NULL", (NFS, 3, 0), vec![], &[0][..]),
+        ("MOUNT NULL", (MOUNT, 3, 0), vec![], &[0][..]),
+        ("MOUNT 1 NULL", (MOUNT, 1, 0), vec![], &[0][..]),
+        ("NFS 4", (NFS, 4, 0), vec![], &[2, 3, 3][..]),
+        ("NFS 2", (NFS, 2, 1), vec![], &[2, 3, 3][..]),
+        ("MOUNT 2", (MOUNT, 2, 0), vec![], &[2, 1, 3][..]),
+        ("NLM", (NLM, 4, 1), vec![], &[1][..]),
+        ("NFSACL", (NFSACL, 3, 1), opaque(&[1; 8]), &[1][..]),
+        ("unknown program", (0x2000_0000, 1, 0), vec![], &[1][..]),
+        ("NFS procedure 22", (NFS, 3, 22), vec![], &[3][..]),
+        ("MOUNT procedure 6", (MOUNT, 3, 6), vec![], &[3][..]),
+        ("GETATTR without a handle", (NFS, 3, 1), vec![], &[4][..]),
+        ("LOOKUP cut short", (NFS, 3, 3), [opaque(&[1; 8]), vec![0, 0, 0, 9, 65]].concat(), &[4][..]),
     ];
     for (number, (what, target, arguments, stat)) in table.into_iter().enumerate() {
         let xid = 100 + u32::try_from(number).unwrap();
         let reply = ask_both(site.address(), &call(xid, target, &arguments)).await;
-        assert_eq!(words(&reply), accepted(xid, &stat), "{what}");
+        assert_eq!(words(&reply), accepted(xid, stat), "{what}");
     }
     let mut other_rpc = call(9, (NFS, 3, 0), &[]);
     other_rpc[8..12].copy_from_slice(&3_u32.to_be_bytes());

@@ -19,6 +19,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Time between two probes of a store.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time after which a probe has failed: long, so that a store on a busy machine is not taken for dead. (A dead one
+/// refuses connections, which shows at once.)
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 pub(crate) fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
@@ -59,7 +63,7 @@ pub(crate) fn config(stores: Vec<Store>) -> Config {
         exports: vec![Export { path: ExportPath::parse("/export").unwrap(), clients, secure: false }],
         routing: Routing::default(),
         limits: Limits::default(),
-        health: Health { interval: INTERVAL, timeout: INTERVAL, failures: 3, successes: 2 },
+        health: Health { interval: INTERVAL, timeout: TIMEOUT, failures: 3, successes: 2 },
         heat: Heat::default(),
         history: History { path: None, ..History::default() },
         log: Log::default(),
