@@ -326,6 +326,7 @@ impl World {
 
     /// Everything is repaired; clients repeat what is not answered, and commit until all is stable.
     fn end(&mut self) {
+        self.sim.loses = Box::new(|| false);
         for store in (0..STORES).map(StoreId) {
             self.sim.unhang(store);
         }
