@@ -179,7 +179,7 @@ counters! {
     replayed,
     /// Calls answered NFS3ERR_JUKEBOX because as many calls as may waited already.
     turned_away_full,
-    /// Calls answered NFS3ERR_JUKEBOX because as many bytes as may were held for stores without room or connection.
+    /// Calls answered NFS3ERR_JUKEBOX because as many calls or bytes as may were held for a store without room or connection.
     turned_away_held,
     /// Calls answered NFS3ERR_JUKEBOX because no store is there to serve them.
     turned_away_no_store,
