@@ -6,7 +6,7 @@ mod common;
 use std::time::Instant;
 
 use clockwork_forecaster::backtest::{Backtest, Case, PINBALL_LEVELS, Report, Walk, measures, read, run};
-use clockwork_forecaster::demand::{Demand, Share, Total};
+use clockwork_forecaster::demand::{Batch, Demand, Share, Total};
 use clockwork_forecaster::spectrum::Workspace;
 use clockwork_forecaster::{Cycles, Series};
 use common::{rows, shared, text};
@@ -40,9 +40,11 @@ fn m4_hourly_48_ahead() {
     assert!(ours.owa <= 0.3805, "OWA {}", ours.owa);
     assert!((0.62..=0.69).contains(&ours.coverage66), "coverage {}", ours.coverage66);
     assert!((0.93..=0.97).contains(&ours.coverage95), "coverage {}", ours.coverage95);
-    for peer in report.peers {
+    for peer in &report.peers {
         assert!(ours.owa < peer.owa, "{peer:?}");
     }
+    let plain = measured(&hourly(Demand::plain(None), Walk::FixedOrigin { horizon: 48 }, false), &cases).ours;
+    assert!(ours.mase < plain.mase && ours.smape < plain.smape);
 }
 
 #[test]
@@ -116,4 +118,42 @@ fn campus_files_one_step_by_their_share_of_the_total() {
     eprintln!("{} files: RMSE {rmse:.4}, pinball {pinball:.5}", files.len());
     assert_eq!(files.len(), 299);
     assert!(rmse <= 0.713 * 1.02 && pinball <= 0.0467 * 1.02, "RMSE {rmse}, pinball {pinball}");
+}
+
+#[test]
+fn hot_campus_files_gain_from_averaging_their_own_forecast_with_their_share() {
+    let Some((total, mut files)) = campus_files() else { return };
+    let requests = |f: &Vec<f64>| f[..622].iter().sum::<f64>();
+    files.sort_by(|a, b| requests(b).total_cmp(&requests(a)));
+    files.truncate(20);
+    let mut ws = Workspace::new();
+    let series = Series::hourly(total).unwrap();
+    let [mut own, mut share, mut both] = [(0.0, 0.0); 3];
+    for at in (622..2400).step_by(24) {
+        let (batch, _) = Batch::new(Demand::recommended(), &series.head(at), 2999, 24, &mut ws).unwrap();
+        for file in &files {
+            let alone =
+                Demand::recommended().fit(&Series::hourly(file[..at].to_vec()).unwrap(), &mut ws).unwrap();
+            let actual = &file[at..(at + 24).min(2400)];
+            for (sums, f) in [
+                (&mut own, alone.forecast(24).unwrap()),
+                (&mut share, batch.forecast(&file[..at], false, &mut ws).unwrap()),
+                (&mut both, batch.forecast(&file[..at], true, &mut ws).unwrap()),
+            ] {
+                sums.0 += measures::rmse(actual, f.mean()).powi(2);
+                for level in PINBALL_LEVELS {
+                    sums.1 += measures::pinball(actual, &f.quantile(level).unwrap(), level) / 4.0;
+                }
+            }
+        }
+    }
+    let blocks = 20.0 * 75.0;
+    for (name, sums) in [("own", own), ("share", share), ("both", both)] {
+        eprintln!(
+            "20 hottest files, up to a day ahead, {name}: RMSE {:.3}, pinball {:.4}",
+            (sums.0 / blocks).sqrt(),
+            sums.1 / blocks
+        );
+    }
+    assert!(both.0 < own.0 && both.1 < own.1);
 }

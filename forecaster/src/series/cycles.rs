@@ -83,6 +83,7 @@ impl Cycles {
         let Some(day) = peaks.into_iter().find(|p| correlation[*p] >= SHORTER_PREFERRED * highest) else {
             return Cycles::NONE;
         };
+        let day = sharpened(&correlation, day);
         let multiples: Vec<f64> =
             (1..=LONG_CYCLE_MULTIPLE_MAX).map_while(|k| correlation.get(k * day)).copied().collect();
         let stands_out = |k: &usize| {
@@ -124,6 +125,15 @@ fn autocorrelation(x: &[f64], furthest: usize, ws: &mut Workspace) -> Vec<f64> {
     let variance = ws.real[0] / x.len() as f64;
     let at = |k: usize| ws.real[k] / (x.len() - k) as f64 / variance;
     if variance > 1e-12 { (0..=furthest).map(at).collect() } else { vec![0.0; furthest + 1] }
+}
+
+/// The lag within a sixteenth of `p` whose multiples have the highest mean autocorrelation: the further back, the
+/// sharper.
+fn sharpened(correlation: &[f64], p: usize) -> usize {
+    let reach = (p / 16).max(1);
+    let mean_at = |q: &usize| mean(&correlation.iter().skip(*q).step_by(*q).copied().collect::<Vec<_>>());
+    let around = (p - reach).max(CYCLE_PERIODS_MIN)..=(p + reach).min(correlation.len() - 1);
+    around.max_by(|a, b| mean_at(a).total_cmp(&mean_at(b))).unwrap_or(p)
 }
 
 /// Whether lag `p` is the highest around, high enough, and behind a dip.
