@@ -54,12 +54,29 @@ pub(crate) struct LinkPort {
     socket: Option<LinkSocket>,
     blocked: bool,
     writable: Rc<Notify>,
+    /// The connection is to be given up.
+    cut: Rc<Notify>,
+    /// Something has come from the store over this connection.
+    heard: bool,
 }
 
 impl LinkPort {
     /// Whether there is a connection.
     pub(crate) fn is_up(&self) -> bool {
         self.socket.is_some()
+    }
+
+    /// Gives the connection up, and with it what the kernel has not sent yet: a store whose calls have gone elsewhere
+    /// must not get them when it wakes up.
+    pub(crate) fn cut(&mut self) {
+        if let Some(LinkSocket::Stream(stream)) = &self.socket {
+            // Without lingering, a close resets the connection. If that fails the bytes may still arrive, as they might
+            // have before.
+            let _ = socket2::SockRef::from(&**stream).set_linger(Some(Duration::ZERO));
+        }
+        if self.socket.take().is_some() {
+            self.cut.notify_one();
+        }
     }
 
     pub(crate) fn unblock(&mut self) {
@@ -122,13 +139,18 @@ pub(crate) async fn run_link(shard: Rc<Shard>, link: LinkId, spec: LinkSpec) {
         };
         match attempt {
             Ok(socket) => {
-                backoff = BACKOFF_FIRST;
                 if spec.keep_port {
                     port = socket.local_port().or(port);
                 }
                 let error = socket.run(&shard, link).await;
+                let mut inner = shard.inner.borrow_mut();
+                inner.counters.links_lost += 1;
+                // A store that takes connections and says nothing (a datagram socket always connects) is not tried
+                // again at once: every loss makes its writers write again.
+                if std::mem::take(&mut inner.links[usize::from(link.0)].heard) {
+                    backoff = BACKOFF_FIRST;
+                }
                 tracing::warn!(store = %spec.name, address = %spec.address, %error, "lost the connection to a store");
-                shard.inner.borrow_mut().counters.links_lost += 1;
             }
             Err(error) => {
                 shard.inner.borrow_mut().counters.link_failures += 1;
@@ -155,7 +177,7 @@ impl LinkSocket {
             Self::Stream(stream) => (Self::Stream(Rc::clone(&stream)), Self::Stream(stream)),
             Self::Datagram(socket) => (Self::Datagram(Rc::clone(&socket)), Self::Datagram(socket)),
         };
-        let blocked = {
+        let (blocked, cut) = {
             let now = shard.now();
             let mut inner = shard.inner.borrow_mut();
             let Inner { switch, ports, links, .. } = &mut *inner;
@@ -163,14 +185,20 @@ impl LinkSocket {
             port.socket = Some(writer);
             port.blocked = false;
             switch.link_up(now, link, ports);
-            Rc::clone(&port.writable)
+            (Rc::clone(&port.writable), Rc::clone(&port.cut))
+        };
+        let given_up = async || {
+            cut.notified().await;
+            InboundError::from(io::Error::from(io::ErrorKind::ConnectionAborted))
         };
         let error = match &reader {
             Self::Stream(stream) => tokio::select! {
+                error = given_up() => error,
                 error = read_stream(shard, link, stream) => error,
                 error = write_blocked(shard, link, &blocked, || stream.writable()) => error,
             },
             Self::Datagram(socket) => tokio::select! {
+                error = given_up() => error,
                 error = read_datagrams(shard, link, socket) => error,
                 error = write_blocked(shard, link, &blocked, || socket.writable()) => error,
             },
@@ -204,11 +232,13 @@ struct Replies<'a> {
     now: Time,
     link: LinkId,
     switch: &'a mut Switch<Recorder>,
+    heard: &'a mut bool,
     batch: Batch<'a>,
 }
 
 impl RecordSink for Replies<'_> {
     fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow {
+        *self.heard = true;
         self.batch.in_buffer(buffer);
         self.switch.reply(self.now, self.link, &mut buffer[record], &mut self.batch);
         Flow::Continue
@@ -225,8 +255,9 @@ async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> Inb
         let received = {
             let now = shard.now();
             let mut inner = shard.inner.borrow_mut();
-            let Inner { switch, ports, buffer, .. } = &mut *inner;
-            inbound.read(stream, buffer, &mut Replies { now, link, switch, batch: Batch::new(ports) })
+            let Inner { switch, ports, links, buffer, .. } = &mut *inner;
+            let heard = &mut links[usize::from(link.0)].heard;
+            inbound.read(stream, buffer, &mut Replies { now, link, switch, heard, batch: Batch::new(ports) })
         };
         match received {
             Ok(Received::Closed) => return io::Error::from(io::ErrorKind::ConnectionReset).into(),
@@ -259,7 +290,8 @@ async fn read_datagrams(shard: &Rc<Shard>, link: LinkId, socket: &UdpSocket) -> 
         }
         let now = shard.now();
         let mut inner = shard.inner.borrow_mut();
-        let Inner { switch, ports, .. } = &mut *inner;
+        let Inner { switch, ports, links, .. } = &mut *inner;
+        links[usize::from(link.0)].heard |= count > 0;
         for i in 0..count {
             let Some(bytes) = batch.connected_datagram(i) else { continue };
             let mark = clockwork_wire::record::mark(bytes.len() - HEADROOM);

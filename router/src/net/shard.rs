@@ -178,7 +178,14 @@ impl Shard {
         let Inner { switch, ports, counters, links, .. } = &mut *inner;
         match command {
             Command::Mail(mail) => ports.deliver(&mail),
-            Command::StoreLost(store) => switch.store_lost(now, store, ports),
+            Command::StoreLost(store) => {
+                switch.store_lost(now, store, ports);
+                for (link, port) in (0..).zip(links.iter_mut()) {
+                    if switch.store_of(LinkId(link)) == store {
+                        port.cut();
+                    }
+                }
+            }
             // Whoever asked and is gone by now does not need the answer.
             Command::ClosePeriod(reply) => drop(reply.send(switch.meter().close())),
             Command::Status(reply) => {

@@ -99,9 +99,9 @@ pub struct DuplicateLimits {
 }
 
 impl Default for DuplicateLimits {
-    /// 64 MiB, 120 s, 4 waiters.
+    /// 256 MiB, 120 s, 4 waiters.
     fn default() -> Self {
-        Self { bytes_max: 64 << 20, age_min: Duration::from_secs(120), waiters_max: 4 }
+        Self { bytes_max: 256 << 20, age_min: Duration::from_secs(120), waiters_max: 4 }
     }
 }
 

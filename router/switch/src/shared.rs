@@ -125,11 +125,13 @@ impl Shared {
     /// come back, since what the stores did in between is unknown.
     #[must_use]
     pub fn new(table: Table, stores: Vec<StoreFacts>, limits: SharedLimits, secret: u64) -> Self {
+        // The same in every run of the same plex: listings begun before a restart of the router go on where they began.
+        let listings_key = table.hash(b"cookie verifiers").0;
         Self {
             table: ArcSwap::from_pointee(table),
             duplicates: Duplicates::new(limits.duplicates),
             pins: Pins::new(limits.pins),
-            listings: Listings::new(secret, limits.listing_verifiers_max),
+            listings: Listings::new(listings_key, limits.listing_verifiers_max),
             stores,
             secret,
             read_max: AtomicU32::new(DATAGRAM_TRANSFER_BYTES_MAX),
