@@ -84,6 +84,8 @@ pub enum CallError {
     Unreachable {
         /// The server.
         target: SocketAddr,
+        /// What kind of failure it was.
+        kind: std::io::ErrorKind,
         /// What the system said.
         reason: String,
     },
@@ -274,5 +276,5 @@ impl Client {
 }
 
 fn unreachable(target: SocketAddr, error: &std::io::Error) -> CallError {
-    CallError::Unreachable { target, reason: error.to_string() }
+    CallError::Unreachable { target, kind: error.kind(), reason: error.to_string() }
 }

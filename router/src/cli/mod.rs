@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 mod assign;
+mod backtest;
 mod check;
 mod client;
 mod demo;
@@ -41,6 +42,8 @@ enum Command {
     Store(StoreArgs),
     /// Show a running plex: stores, limits, alarms
     Status(status::StatusArgs),
+    /// Say how good forecasts of given series would have been
+    Backtest(backtest::BacktestArgs),
     /// Write a report on the last periods, as a page and as JSON
     Report(report::ReportArgs),
     /// Give a file to a store, whatever the default rule says
@@ -62,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Store(args) => run_until_done(STORE_LOG, store::run(args)),
         Command::Status(args) => said(status::run(&args)),
+        Command::Backtest(args) => said(backtest::run(&args)),
         Command::Report(args) => said(report::run(&args)),
         Command::Assign(args) => said(assign::assign(&args)),
         Command::Unassign(args) => said(assign::unassign(&args)),

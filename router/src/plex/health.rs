@@ -120,7 +120,8 @@ fn note(state: &State, store: usize, outcome: Result<(), SurveyError>) {
     let reason = error.to_string();
     mark.last_error = Some(reason.clone());
     match (&mark.health, &error) {
-        (Health::Up, _) if mark.failures < state.config.health.failures => return,
+        // One failure may be a busy moment, unless nobody listens there any more.
+        (Health::Up, error) if mark.failures < state.config.health.failures && !error.is_refused() => return,
         (Health::Up, _) => {
             tracing::error!(store = name, %error, "the store does not answer; its files are served elsewhere");
             mark.health = Health::Down { reason };

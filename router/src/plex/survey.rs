@@ -95,6 +95,14 @@ pub enum SurveyError {
     },
 }
 
+impl SurveyError {
+    /// Nobody listens at the store's address: there is nothing to wait for.
+    pub(crate) fn is_refused(&self) -> bool {
+        let refused = std::io::ErrorKind::ConnectionRefused;
+        matches!(self, Self::Call { source: CallError::Unreachable { kind, .. }, .. } if *kind == refused)
+    }
+}
+
 /// How the router asks a store things for itself.
 pub(crate) struct Asker {
     nfs: Client,
@@ -131,7 +139,7 @@ async fn connect(to: SocketAddr, options: Options, what: &str) -> Result<Client,
         Ok(connected) => connected.map_err(failed),
         Err(_) => {
             let reason = format!("no answer in {timeout:?}");
-            Err(failed(CallError::Unreachable { target: to, reason }))
+            Err(failed(CallError::Unreachable { target: to, kind: std::io::ErrorKind::TimedOut, reason }))
         }
     }
 }
