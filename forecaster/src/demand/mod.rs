@@ -1,7 +1,7 @@
 //! Demand: the composed forecasters of counts per period, and what they fall back to.
 //!
 //! [`Demand`] says what to fit, [`FittedDemand`] is the result: only that can forecast. [`Method::Recommended`]
-//! (`recommended`) is the default; [`Method::Plain`] (`plain`) is the paper's composition.
+//! ([`recommended`]) is the default; [`Method::Plain`] ([`mod@plain`]) is the paper's composition.
 //!
 //! | history | what forecasts | [`Rung`] |
 //! |---|---|---|
@@ -22,7 +22,7 @@ mod forecast;
 mod ladder;
 mod member;
 pub mod plain;
-mod recommended;
+pub mod recommended;
 pub mod share;
 
 pub use batch::Batch;
