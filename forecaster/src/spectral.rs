@@ -344,3 +344,37 @@ pub(crate) fn innovations(ar: &[f64], u: &[f64], ws: &mut Workspace) -> Vec<f64>
     (ws.half, ws.half_b) = (left, right);
     e
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_are_each_others_inverse_and_give_the_spectrum_back() {
+        let n = 512;
+        let density: Vec<f64> = (0..=n / 2)
+            .map(|j| 2.0 * PI * j as f64 / n as f64)
+            .map(|w| 3.0 / (1.3 - w.cos()) + 0.1 * (1.0 + (3.0 * w).cos()))
+            .collect();
+        let mut ws = Workspace::new();
+        let factor = Factor::of(&density, n, &mut ws).unwrap();
+        for k in 0..n / 4 {
+            let product: f64 = (0..=k).map(|j| factor.ma[j] * factor.ar[k - j]).sum();
+            assert!((product - f64::from(u8::from(k == 0))).abs() < 1e-9, "lag {k}: {product}");
+        }
+        assert!(Factor::of(&density, n + 2, &mut ws).is_err());
+        assert_eq!(Factor::of(&[1.0, 0.0], 2, &mut ws), Err(ForecastError::NotFinite { index: 1 }));
+    }
+
+    #[test]
+    fn refuses_what_has_no_spectrum() {
+        let mut ws = Workspace::new();
+        let short = SpectralModel::fit(&[1.0; 7], &SpectralOptions::plain(), &mut ws);
+        assert!(matches!(short, Err(ForecastError::TooShort { have: 7, need: 8, .. })));
+        let broken = SpectralModel::fit_shrunk(&[f64::NAN; 9], &ShrunkOptions::RECOMMENDED, &mut ws);
+        assert_eq!(broken.unwrap_err(), ForecastError::NotFinite { index: 0 });
+        let (flat, e) = SpectralModel::fit_shrunk(&[0.0; 40], &ShrunkOptions::RECOMMENDED, &mut ws).unwrap();
+        assert_eq!(flat.forecast(&e, 3), [0.0; 3]);
+        assert_eq!(flat.deviations(3, &[1]), [0.0; 3]);
+    }
+}

@@ -410,3 +410,69 @@ impl Window {
 pub fn log_bias(nu: f64) -> f64 {
     statrs::function::gamma::digamma(nu / 2.0) - (nu / 2.0).ln()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The window laid around every ordinate of the full circle, term by term.
+    fn directly(power: &[f64], n: usize, window: Window, leave_centre_out: bool) -> Vec<f64> {
+        let h = window.half_width();
+        let mut weights = window.weights();
+        if leave_centre_out {
+            weights[h] = 0.0;
+        }
+        let total: f64 = weights.iter().sum();
+        let at = |j: usize| power[mirror(n, j)];
+        (0..power.len())
+            .map(|j| weights.iter().enumerate().map(|(k, v)| v * at(j + n - h + k)).sum::<f64>() / total)
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn sliding_sums_smooth_like_the_window_term_by_term(
+            power in prop::collection::vec(0.0..1e3f64, 4..200),
+            odd in any::<bool>(),
+            half_width in 1usize..60,
+            shape in prop::sample::select(vec![WindowShape::Flat, WindowShape::Tent, WindowShape::Quadratic]),
+            leave_centre_out in any::<bool>(),
+        ) {
+            let n = 2 * (power.len() - 1) + usize::from(odd);
+            let window = Window::new(shape, 2 * half_width.min((n - 1) / 2).max(1) + 1);
+            let mut out = Vec::new();
+            Workspace::new().smooth_into(&power, n, window, leave_centre_out, &mut out);
+            for (ours, direct) in out.iter().zip(directly(&power, n, window, leave_centre_out)) {
+                prop_assert!((ours - direct).abs() <= 1e-9 * 1e3, "{ours} {direct}");
+            }
+        }
+    }
+
+    #[test]
+    fn plans_and_tapers_are_bounded() {
+        let mut ws = Workspace::new();
+        for n in 8..FFT_PLANS_MAX + TAPERS_MAX + 40 {
+            let taper = ws.taper(Taper::Cosine { percent: 10 }, n);
+            ws.periodogram(&vec![1.0; n], n, &taper);
+        }
+        assert!(ws.plans.len() <= FFT_PLANS_MAX && ws.tapers.len() <= TAPERS_MAX);
+        assert_eq!(Taper::Cosine { percent: 10 }.weights(0), Vec::<f64>::new());
+        assert_eq!(Taper::Trapezoid { percent: 200 }.weights(3), [0.5, 1.0, 0.5]);
+    }
+
+    #[test]
+    fn a_cycle_chooses_a_narrow_window_and_noise_a_wide_one() {
+        let mut ws = Workspace::new();
+        let widths = [5, 15, 31, 61];
+        let turn = |t: usize| (2.0 * PI * t as f64 / 24.0).sin();
+        let noise = |t: usize| ((t * t * 7919 + t * 104_729) % 1009) as f64 / 1009.0 - 0.5;
+        let taper = ws.taper(Taper::Cosine { percent: 10 }, 600);
+        let mut choose = |y: &[f64]| ws.choose_width(y, &widths, WindowShape::Tent, &taper, 0.0);
+        assert_eq!(choose(&(0..600).map(|t| 20.0 * turn(t) + noise(t)).collect::<Vec<_>>()), Some(5));
+        assert!(choose(&(0..600).map(noise).collect::<Vec<_>>()) >= Some(31));
+        assert_eq!(choose(&[1.0; 19]), None);
+    }
+}
