@@ -138,13 +138,17 @@ impl StreamClient {
         }
     }
 
+    /// Whether another call may be read; if not, `room` says when to look again.
     fn has_room(&self) -> io::Result<bool> {
-        let inner = self.shard.inner.borrow();
-        match inner.ports.streams.get(self.slot) {
+        let mut inner = self.shard.inner.borrow_mut();
+        match inner.ports.streams.get_mut(self.slot) {
             Some(port) if port.broken => Err(io::ErrorKind::BrokenPipe.into()),
             // A client that does not read its replies is not read either.
             Some(port) => {
-                Ok(port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX)
+                let room =
+                    port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX;
+                port.reader_waits = !room;
+                Ok(room)
             }
             None => Err(io::ErrorKind::NotConnected.into()),
         }
@@ -166,12 +170,11 @@ impl StreamClient {
     async fn drain(&self) {
         let done = async {
             loop {
-                let waits = match self.shard.inner.borrow().ports.streams.get(self.slot) {
-                    Some(port) => !port.broken && (port.in_flight > 0 || !port.out.is_empty()),
-                    None => false,
-                };
-                if !waits {
-                    return;
+                match self.shard.inner.borrow_mut().ports.streams.get_mut(self.slot) {
+                    Some(port) if !port.broken && (port.in_flight > 0 || !port.out.is_empty()) => {
+                        port.reader_waits = true;
+                    }
+                    _ => return,
                 }
                 self.room.notified().await;
             }

@@ -96,7 +96,14 @@ impl Inbound {
         }
         let mut start = 0;
         let outcome = loop {
-            match reader.next(&mut buffer[start..total])? {
+            let progress = match reader.next(&mut buffer[start..total]) {
+                Ok(progress) => progress,
+                Err(error) => {
+                    sink.end(buffer);
+                    return Err(error.into());
+                }
+            };
+            match progress {
                 Progress::Record { end, consumed } => {
                     let flow = sink.record(buffer, start..start + end);
                     start += consumed;

@@ -1,7 +1,7 @@
 //! Links: the connections to the stores, kept up.
 
 use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
-use super::mmsg::{self, BATCH, HEADROOM, Outgoing, ReceiveBatch};
+use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
 use super::ports::Batch;
 use super::shard::{Inner, Shard};
 use crate::heat::Recorder;
@@ -52,6 +52,7 @@ enum LinkSocket {
 #[derive(Default)]
 pub(crate) struct LinkPort {
     socket: Option<LinkSocket>,
+    sender: Sender,
     blocked: bool,
     writable: Rc<Notify>,
     /// The connection is to be given up.
@@ -90,7 +91,7 @@ impl LinkPort {
         }
         let done = match &self.socket {
             Some(LinkSocket::Stream(stream)) => flush_stream(stream, log),
-            Some(LinkSocket::Datagram(socket)) => flush_datagrams(socket, log),
+            Some(LinkSocket::Datagram(socket)) => flush_datagrams(socket, &mut self.sender, log),
             None => return,
         };
         if !done {
@@ -117,12 +118,25 @@ fn flush_stream(stream: &TcpStream, log: &mut SendLog) -> bool {
     true
 }
 
-fn flush_datagrams(socket: &UdpSocket, log: &mut SendLog) -> bool {
-    while let Some(bytes) = log.next_datagram() {
-        match mmsg::send(socket.as_fd(), &[Outgoing { bytes, to: None, from: None }]) {
+fn flush_datagrams(socket: &UdpSocket, sender: &mut Sender, log: &mut SendLog) -> bool {
+    while log.has_unsent() {
+        let result = {
+            let mut batch = [Outgoing::EMPTY; BATCH];
+            let mut count = 0;
+            for (datagram, bytes) in batch.iter_mut().zip(log.datagrams()) {
+                datagram.bytes = bytes;
+                count += 1;
+            }
+            sender.send(socket.as_fd(), &batch[..count])
+        };
+        let sent = match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // A refusal (the store's port is closed) belongs to an earlier datagram; the switch sends again in time.
-            _ => log.datagram_sent(),
+            Err(_) => 1,
+            Ok(count) => count.max(1),
+        };
+        for _ in 0..sent {
+            log.datagram_sent();
         }
     }
     true
@@ -183,6 +197,7 @@ impl LinkSocket {
             let Inner { switch, ports, links, .. } = &mut *inner;
             let port = &mut links[usize::from(link.0)];
             port.socket = Some(writer);
+            port.sender = Sender::default();
             port.blocked = false;
             switch.link_up(now, link, ports);
             (Rc::clone(&port.writable), Rc::clone(&port.cut))
@@ -239,7 +254,7 @@ struct Replies<'a> {
 impl RecordSink for Replies<'_> {
     fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow {
         *self.heard = true;
-        self.batch.in_buffer(buffer);
+        self.batch.lies_in(buffer);
         self.switch.reply(self.now, self.link, &mut buffer[record], &mut self.batch);
         Flow::Continue
     }
@@ -292,12 +307,15 @@ async fn read_datagrams(shard: &Rc<Shard>, link: LinkId, socket: &UdpSocket) -> 
         let mut inner = shard.inner.borrow_mut();
         let Inner { switch, ports, links, .. } = &mut *inner;
         links[usize::from(link.0)].heard |= count > 0;
+        let mut replies = Batch::new(ports);
+        replies.lies_in(batch.bytes());
         for i in 0..count {
             let Some(bytes) = batch.connected_datagram(i) else { continue };
             let mark = clockwork_wire::record::mark(bytes.len() - HEADROOM);
             bytes[..HEADROOM].copy_from_slice(&mark);
-            switch.reply(now, link, bytes, ports);
+            switch.reply(now, link, bytes, &mut replies);
         }
+        replies.finish(batch.bytes());
     }
 }
 

@@ -22,7 +22,8 @@ pub(crate) const HEADROOM: usize = 4;
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_507;
 const STRIDE: usize = 65_536 + HEADROOM;
 
-/// Room for one packet-info control message of either family, aligned as `cmsghdr` wants.
+/// Room for one packet-info control message of either family (40 bytes at most) and a segment length (24), aligned as
+/// `cmsghdr` wants.
 type Control = [u64; 8];
 
 /// Buffers for one `recvmmsg`.
@@ -98,6 +99,11 @@ impl ReceiveBatch {
         Some((&mut self.bytes[start..start + HEADROOM + self.lengths[i]], from, to))
     }
 
+    /// The buffer in which all datagrams lie.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Datagram `i` of a connected socket, whose sender is known.
     pub(crate) fn connected_datagram(&mut self, i: usize) -> Option<&mut [u8]> {
         if i >= self.received {
@@ -118,39 +124,127 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) from: Option<IpAddr>,
 }
 
-/// Sends up to [`BATCH`] datagrams without waiting; returns how many the kernel took.
-pub(crate) fn send(socket: BorrowedFd<'_>, datagrams: &[Outgoing<'_>]) -> io::Result<usize> {
-    let count = datagrams.len().min(BATCH);
+impl Outgoing<'_> {
+    pub(crate) const EMPTY: Self = Self { bytes: &[], to: None, from: None };
+}
+
+/// Most bytes of a datagram that fits an Ethernet frame behind IPv4 and UDP headers.
+const SEGMENT_BYTES_MAX: usize = 1472;
+/// Most datagrams that the kernel cuts one message into (`UDP_MAX_SEGMENTS`).
+const SEGMENTS_MAX: usize = 64;
+
+/// Sends the datagrams of one socket. Equal datagrams to one peer, one behind the other, go to the kernel as one message
+/// that it cuts apart again (`UDP_SEGMENT`): they pass through it once. It refuses that for datagrams that would need IP
+/// fragments, or where the network card sums no checksums; then they are sent one by one as before.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// Longest datagram that is sent together with others.
+    segment_bytes_max: usize,
+}
+
+impl Default for Sender {
+    fn default() -> Self {
+        Self { segment_bytes_max: SEGMENT_BYTES_MAX }
+    }
+}
+
+impl Sender {
+    /// Sends up to [`BATCH`] datagrams without waiting; returns how many the kernel took.
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, datagrams: &[Outgoing<'_>]) -> io::Result<usize> {
+        loop {
+            match send(socket, datagrams, self.segment_bytes_max) {
+                Err(error) if self.refused(&error, datagrams) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether the kernel did not want the first datagrams together; from now on none as long are.
+    fn refused(&mut self, error: &io::Error, datagrams: &[Outgoing<'_>]) -> bool {
+        if run_length(datagrams, self.segment_bytes_max) < 2 {
+            return false;
+        }
+        match error.raw_os_error() {
+            Some(libc::EINVAL | libc::EMSGSIZE) => {
+                self.segment_bytes_max = datagrams.first().map_or(0, |first| first.bytes.len() - 1);
+                true
+            }
+            Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) => {
+                self.segment_bytes_max = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// How many datagrams from the first can go as one message: equal ones to the same peer, and perhaps a last shorter one.
+fn run_length(datagrams: &[Outgoing<'_>], segment_bytes_max: usize) -> usize {
+    let Some((first, rest)) = datagrams.split_first() else { return 0 };
+    let length = first.bytes.len();
+    if length == 0 || length > segment_bytes_max {
+        return 1;
+    }
+    let most = (DATAGRAM_BYTES_MAX / length).min(SEGMENTS_MAX);
+    let mut run = 1;
+    for next in rest.iter().take(most - 1) {
+        if next.bytes.is_empty()
+            || next.bytes.len() > length
+            || next.to != first.to
+            || next.from != first.from
+        {
+            break;
+        }
+        run += 1;
+        if next.bytes.len() < length {
+            break;
+        }
+    }
+    run
+}
+
+fn send(socket: BorrowedFd<'_>, datagrams: &[Outgoing<'_>], segment_bytes_max: usize) -> io::Result<usize> {
+    let datagrams = &datagrams[..datagrams.len().min(BATCH)];
     // SAFETY: all-zero bytes are valid for these plain C structures: null pointers, zero lengths, family 0.
     let mut headers: [libc::mmsghdr; BATCH] = unsafe { mem::zeroed() };
     // SAFETY: as above.
     let mut iovecs: [libc::iovec; BATCH] = unsafe { mem::zeroed() };
     let mut addresses: [Option<socket2::SockAddr>; BATCH] = [const { None }; BATCH];
     let mut controls: [Control; BATCH] = [[0; 8]; BATCH];
-    for (i, datagram) in datagrams.iter().take(count).enumerate() {
-        iovecs[i] = libc::iovec {
-            iov_base: datagram.bytes.as_ptr().cast_mut().cast(),
-            iov_len: datagram.bytes.len(),
-        };
-        let header = &mut headers[i].msg_hdr;
-        header.msg_iov = &raw mut iovecs[i];
-        header.msg_iovlen = 1;
+    let mut runs = [0; BATCH];
+    let mut messages = 0;
+    let mut first = 0;
+    while first < datagrams.len() {
+        let run = run_length(&datagrams[first..], segment_bytes_max);
+        for (iovec, datagram) in iovecs[first..first + run].iter_mut().zip(&datagrams[first..]) {
+            iovec.iov_base = datagram.bytes.as_ptr().cast_mut().cast();
+            iovec.iov_len = datagram.bytes.len();
+        }
+        let datagram = &datagrams[first];
+        let header = &mut headers[messages].msg_hdr;
+        header.msg_iov = &raw mut iovecs[first];
+        header.msg_iovlen = run;
         if let Some(to) = datagram.to {
-            let address = addresses[i].insert(to.into());
+            let address = addresses[messages].insert(to.into());
             header.msg_name = address.as_ptr().cast_mut().cast();
             header.msg_namelen = address.len();
         }
-        if let Some(from) = datagram.from {
-            header.msg_controllen = write_packet_info(&mut controls[i], from, datagram.to);
-            header.msg_control = controls[i].as_mut_ptr().cast();
+        let segment = if run > 1 { u16::try_from(datagram.bytes.len()).ok() } else { None };
+        header.msg_controllen = write_controls(&mut controls[messages], datagram.from, datagram.to, segment);
+        if header.msg_controllen > 0 {
+            header.msg_control = controls[messages].as_mut_ptr().cast();
         }
+        runs[messages] = run;
+        messages += 1;
+        first += run;
     }
     // SAFETY: the headers point to buffers borrowed for the call and to arrays of this frame, with their true lengths;
     // the kernel only reads what they point to.
     let sent = unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, libc::MSG_DONTWAIT)
+        libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), messages as libc::c_uint, libc::MSG_DONTWAIT)
     };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(runs.iter().take(sent).sum())
 }
 
 /// Asks the kernel to say with every datagram which address it was sent to.
@@ -221,43 +315,58 @@ fn local(header: &libc::msghdr) -> Option<IpAddr> {
     None
 }
 
-/// Writes the control message that makes a datagram come from `from`; returns its length.
-fn write_packet_info(control: &mut Control, from: IpAddr, to: Option<SocketAddr>) -> usize {
-    // SAFETY: the area holds 64 aligned bytes; the larger message takes CMSG_SPACE(20) = 40 of them.
-    unsafe {
-        let head = control.as_mut_ptr().cast::<libc::cmsghdr>();
-        let data = libc::CMSG_DATA(head);
-        match from {
-            IpAddr::V4(v4) => {
-                let address = libc::in_addr { s_addr: u32::from(v4).to_be() };
-                let info = libc::in_pktinfo {
-                    ipi_ifindex: 0,
-                    ipi_spec_dst: address,
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                };
-                (*head).cmsg_level = libc::IPPROTO_IP;
-                (*head).cmsg_type = libc::IP_PKTINFO;
-                (*head).cmsg_len = libc::CMSG_LEN(size_u32::<libc::in_pktinfo>()) as usize;
-                ptr::write_unaligned(data.cast(), info);
-                libc::CMSG_SPACE(size_u32::<libc::in_pktinfo>()) as usize
-            }
-            IpAddr::V6(v6) => {
-                let scope = match to {
-                    Some(SocketAddr::V6(peer)) => peer.scope_id(),
-                    _ => 0,
-                };
-                let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: v6.octets() },
-                    ipi6_ifindex: scope,
-                };
-                (*head).cmsg_level = libc::IPPROTO_IPV6;
-                (*head).cmsg_type = libc::IPV6_PKTINFO;
-                (*head).cmsg_len = libc::CMSG_LEN(size_u32::<libc::in6_pktinfo>()) as usize;
-                ptr::write_unaligned(data.cast(), info);
-                libc::CMSG_SPACE(size_u32::<libc::in6_pktinfo>()) as usize
-            }
+/// Writes the control messages that make a datagram come from `from` and that cut it into segments; returns their length.
+fn write_controls(
+    control: &mut Control,
+    from: Option<IpAddr>,
+    to: Option<SocketAddr>,
+    segment: Option<u16>,
+) -> usize {
+    let mut used = 0;
+    match from {
+        Some(IpAddr::V4(v4)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from(v4).to_be() },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            put_control(control, &mut used, (libc::IPPROTO_IP, libc::IP_PKTINFO), info);
         }
+        Some(IpAddr::V6(v6)) => {
+            let scope = match to {
+                Some(SocketAddr::V6(peer)) => peer.scope_id(),
+                _ => 0,
+            };
+            let info =
+                libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: v6.octets() }, ipi6_ifindex: scope };
+            put_control(control, &mut used, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
+        }
+        None => {}
     }
+    if let Some(segment) = segment {
+        put_control(control, &mut used, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
+    }
+    used
+}
+
+/// Appends one control message.
+fn put_control<T: Copy>(control: &mut Control, used: &mut usize, kind: (libc::c_int, libc::c_int), value: T) {
+    // SAFETY: CMSG_SPACE and CMSG_LEN only calculate.
+    let (space, length) =
+        unsafe { (libc::CMSG_SPACE(size_u32::<T>()) as usize, libc::CMSG_LEN(size_u32::<T>()) as usize) };
+    if *used + space > mem::size_of_val(control) {
+        return;
+    }
+    // SAFETY: `space` bytes behind `used` lie in the area, as was just checked; `used` is a sum of CMSG_SPACEs, which
+    // keep the alignment of `cmsghdr`; the value is written unaligned within them.
+    unsafe {
+        let head = control.as_mut_ptr().cast::<u8>().add(*used).cast::<libc::cmsghdr>();
+        (*head).cmsg_level = kind.0;
+        (*head).cmsg_type = kind.1;
+        (*head).cmsg_len = length;
+        ptr::write_unaligned(libc::CMSG_DATA(head).cast(), value);
+    }
+    *used += space;
 }
 
 #[cfg(test)]
@@ -285,7 +394,7 @@ mod tests {
             assert_eq!(to, Some("127.0.0.5".parse().unwrap()));
             sizes.push(bytes.len() - HEADROOM);
             let reply = Outgoing { bytes: &bytes[HEADROOM..], to: Some(from), from: to };
-            assert_eq!(send(server.as_fd(), &[reply]).unwrap(), 1);
+            assert_eq!(Sender::default().send(server.as_fd(), &[reply]).unwrap(), 1);
         }
         assert_eq!(sizes, [1, 500, DATAGRAM_BYTES_MAX]);
         let mut buffer = vec![0; 70_000];
@@ -294,5 +403,76 @@ mod tests {
             assert_eq!((length, from.ip()), (size, "127.0.0.5".parse().unwrap()));
         }
         assert_eq!(batch.receive(server.as_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// Sends `sizes` from one socket to another and returns the sizes that arrive, checking every byte.
+    fn sizes_through(sender: &mut Sender, sizes: &[usize], from: Option<IpAddr>) -> Vec<usize> {
+        let (near, far) = (UdpSocket::bind("0.0.0.0:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let payloads: Vec<Vec<u8>> =
+            sizes.iter().enumerate().map(|(i, &size)| vec![u8::try_from(i).unwrap(); size]).collect();
+        let to = Some(far.local_addr().unwrap());
+        let datagrams: Vec<_> = payloads.iter().map(|bytes| Outgoing { bytes, to, from }).collect();
+        assert_eq!(sender.send(near.as_fd(), &datagrams).unwrap(), sizes.len());
+        let mut buffer = vec![0; 70_000];
+        let mut arrived = Vec::new();
+        for i in 0..sizes.len() {
+            let (length, source) = far.recv_from(&mut buffer).unwrap();
+            assert!(buffer[..length].iter().all(|&byte| usize::from(byte) == i), "datagram {i}");
+            assert!(from.is_none_or(|from| source.ip() == from));
+            arrived.push(length);
+        }
+        arrived
+    }
+
+    #[test]
+    fn equal_datagrams_go_together_and_arrive_apart() {
+        let from = Some("127.0.0.9".parse().unwrap());
+        let sizes = [100, 100, 100, 60, 100, 200, 200, 0, 1472, 1472, 1473, 1473, 9000, 1];
+        assert_eq!(sizes_through(&mut Sender::default(), &sizes, None), sizes);
+        assert_eq!(sizes_through(&mut Sender::default(), &sizes, from), sizes);
+        assert_eq!(sizes_through(&mut Sender { segment_bytes_max: 0 }, &sizes, from), sizes);
+        // The kernel cuts no datagram that is longer than the path's frames, and says so: it is sent without its help.
+        let mut sender = Sender { segment_bytes_max: usize::MAX };
+        let both = [30_000, 30_000, 30_000];
+        assert_eq!(sizes_through(&mut sender, &both, None), both);
+    }
+
+    #[test]
+    fn a_run_ends_at_a_longer_datagram_another_peer_and_the_kernel_s_limits() {
+        let peers = ["127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap()];
+        let zeros = [0; 2000];
+        let run = |lengths: &[(usize, usize)]| {
+            let datagrams: Vec<_> = lengths
+                .iter()
+                .map(|&(length, peer)| Outgoing {
+                    bytes: &zeros[..length],
+                    to: Some(peers[peer]),
+                    from: None,
+                })
+                .collect();
+            run_length(&datagrams, SEGMENT_BYTES_MAX)
+        };
+        assert_eq!(run(&[(100, 0); 5]), 5);
+        assert_eq!(run(&[(100, 0), (100, 0), (101, 0)]), 2);
+        assert_eq!(run(&[(100, 0), (99, 0), (99, 0)]), 2);
+        assert_eq!(run(&[(100, 0), (0, 0)]), 1);
+        assert_eq!(run(&[(100, 0), (100, 1)]), 1);
+        assert_eq!(run(&[(0, 0), (0, 0)]), 1);
+        assert_eq!(run(&[(1473, 0), (1473, 0)]), 1);
+        assert_eq!(run(&[(1400, 0); 60]), DATAGRAM_BYTES_MAX / 1400);
+        assert_eq!(run(&[(8, 0); 100]), SEGMENTS_MAX);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_together_goes_one_by_one_from_then_on() {
+        let datagrams = [Outgoing { bytes: &[0; 1000], to: None, from: None }; 2];
+        let mut sender = Sender::default();
+        assert!(!sender.refused(&io::Error::from_raw_os_error(libc::EAGAIN), &datagrams));
+        assert!(sender.refused(&io::Error::from_raw_os_error(libc::EMSGSIZE), &datagrams));
+        assert_eq!(sender.segment_bytes_max, 999);
+        assert!(!sender.refused(&io::Error::from_raw_os_error(libc::EMSGSIZE), &datagrams));
+        let small = [Outgoing { bytes: &[0; 10], to: None, from: None }; 2];
+        assert!(sender.refused(&io::Error::from_raw_os_error(libc::EIO), &small));
+        assert_eq!(sender.segment_bytes_max, 0);
     }
 }

@@ -220,7 +220,8 @@ async fn serve_datagrams<K: Fn(SocketAddr) -> bool>(shared: &Portmapper<K>, sock
             if shared.admits(peer) && shared.answer(&bytes[HEADROOM..], &mut reply) {
                 let from = to.filter(|_| any);
                 // As on the wire, a datagram that the socket does not take is lost.
-                let _ = mmsg::send(socket.as_fd(), &[Outgoing { bytes: &reply, to: Some(peer), from }]);
+                let _ = mmsg::Sender::default()
+                    .send(socket.as_fd(), &[Outgoing { bytes: &reply, to: Some(peer), from }]);
             }
         }
         tokio::task::yield_now().await;

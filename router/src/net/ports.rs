@@ -1,7 +1,7 @@
 //! Where a shard's replies go: its TCP connections, its UDP sockets, and other shards' mailboxes. What is queued here
 //! during a round of events is written once, at its end.
 
-use super::mmsg::{self, Outgoing};
+use super::mmsg::{self, Outgoing, Sender};
 use super::outbound::Outbound;
 use super::{Command, Mail};
 use clockwork_switch::duplicates::{ConnectionId, Origin, Peer};
@@ -29,16 +29,41 @@ pub(crate) struct StreamPort {
     pub(crate) room: Rc<Notify>,
     /// The writer waits until the connection takes more bytes.
     pub(crate) writable: Rc<Notify>,
+    /// The reader is waiting.
+    pub(crate) reader_waits: bool,
     blocked: bool,
-    dirty: bool,
+    dirty: Option<Look>,
     pub(crate) broken: bool,
+}
+
+impl StreamPort {
+    fn wake_reader(&mut self) {
+        if std::mem::take(&mut self.reader_waits) {
+            self.room.notify_one();
+        }
+    }
 }
 
 /// A front socket for datagrams.
 pub(crate) struct DatagramPort {
     pub(crate) socket: Rc<UdpSocket>,
+    sender: Sender,
     bytes: Vec<u8>,
-    queue: Vec<(Range<usize>, SocketAddr, Option<IpAddr>)>,
+    queue: Vec<Datagram>,
+    dirty: Option<Look>,
+}
+
+/// Counts the looks at the sockets; with bytes to write, after which look the first of them came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Look(u64);
+
+/// A reply for a datagram client.
+#[derive(Clone, Debug)]
+struct Datagram {
+    /// Where its bytes lie.
+    bytes: Range<usize>,
+    to: SocketAddr,
+    from: Option<IpAddr>,
 }
 
 /// What the ports have counted.
@@ -58,7 +83,15 @@ pub(crate) struct Ports {
     pub(crate) sockets: Vec<DatagramPort>,
     dirty_streams: Vec<usize>,
     dirty_links: Vec<LinkId>,
+    /// Those of `dirty_links` that came before the last look.
+    dirty_links_before: usize,
+    look: Look,
+    gained: bool,
     flush: Rc<Notify>,
+    /// The flusher has been told.
+    flush_due: bool,
+    /// Empty lists for the next read's replies.
+    spare: Lists,
     shard: u16,
     mailboxes: Rc<[mpsc::UnboundedSender<Command>]>,
     pub(crate) counters: PortCounters,
@@ -75,7 +108,12 @@ impl Ports {
             sockets: Vec::new(),
             dirty_streams: Vec::new(),
             dirty_links: Vec::new(),
+            dirty_links_before: 0,
+            look: Look::default(),
+            gained: false,
             flush,
+            flush_due: false,
+            spare: Lists::default(),
             shard,
             mailboxes,
             counters: PortCounters::default(),
@@ -90,14 +128,16 @@ impl Ports {
             in_flight: 0,
             room: Rc::new(Notify::new()),
             writable: Rc::new(Notify::new()),
+            reader_waits: false,
             blocked: false,
-            dirty: false,
+            dirty: None,
             broken: false,
         })
     }
 
     pub(crate) fn add_socket(&mut self, socket: Rc<UdpSocket>) -> u16 {
-        self.sockets.push(DatagramPort { socket, bytes: Vec::new(), queue: Vec::new() });
+        let sender = Sender::default();
+        self.sockets.push(DatagramPort { socket, sender, bytes: Vec::new(), queue: Vec::new(), dirty: None });
         u16::try_from(self.sockets.len() - 1).unwrap_or(u16::MAX)
     }
 
@@ -116,12 +156,32 @@ impl Ports {
     }
 
     fn mark_stream(&mut self, slot: usize) {
-        if let Some(port) = self.streams.get_mut(slot)
-            && !port.dirty
-            && !port.blocked
-        {
-            port.dirty = true;
-            self.dirty_streams.push(slot);
+        let Some(port) = self.streams.get_mut(slot).filter(|port| !port.blocked) else { return };
+        match port.dirty {
+            Some(look) => self.gained |= look != self.look,
+            None => {
+                port.dirty = Some(self.look);
+                self.dirty_streams.push(slot);
+                self.want_flush();
+            }
+        }
+    }
+
+    /// The sockets are looked at once more before [`Ports::flush`].
+    pub(crate) fn look(&mut self) {
+        self.look.0 += 1;
+        self.gained = false;
+        self.dirty_links_before = self.dirty_links.len();
+    }
+
+    /// Whether since [`Ports::look`] bytes have come for connections that had some to write before, so that they can go
+    /// out in the same writes.
+    pub(crate) fn gained(&self) -> bool {
+        self.gained
+    }
+
+    fn want_flush(&mut self) {
+        if !std::mem::replace(&mut self.flush_due, true) {
             self.flush.notify_one();
         }
     }
@@ -144,12 +204,25 @@ impl Ports {
 
     fn queue_stream(&mut self, slot: u32, connection: ConnectionId, bytes: &[u8]) {
         let Some(port) = self.stream(slot, connection) else { return };
-        if bytes.len() >= DIRECT_BYTES_MIN && !port.blocked {
+        port.out.push(bytes);
+        self.mark_stream(slot as usize);
+    }
+
+    /// Writes or queues replies that lie in `buffer`.
+    fn queue_runs(&mut self, buffer: &[u8], runs: &[Run]) {
+        let Some(&Run { slot, connection, .. }) = runs.first() else { return };
+        let Some(port) = self.stream(slot, connection) else { return };
+        let bytes = runs.iter().map(|run| buffer.get(run.bytes.clone()).unwrap_or_default());
+        let total: usize = bytes.clone().map(<[u8]>::len).sum();
+        if total >= DIRECT_BYTES_MIN && !port.blocked {
             if port.out.write_through(&port.stream, bytes).is_err() {
                 port.broken = true;
+            } else if port.out.is_empty() {
+                port.wake_reader();
+                return;
             }
         } else {
-            port.out.push(bytes);
+            bytes.for_each(|run| port.out.push(run));
         }
         self.mark_stream(slot as usize);
     }
@@ -157,12 +230,11 @@ impl Ports {
     fn replied_stream(&mut self, slot: u32, connection: ConnectionId, replies: u32) {
         if let Some(port) = self.streams.get_mut(slot as usize).filter(|port| port.connection == connection) {
             port.in_flight = port.in_flight.saturating_sub(replies);
-            port.room.notify_one();
+            port.wake_reader();
         }
     }
 
-    fn queue_datagram(&mut self, peer: SocketAddr, socket: u16, local: Option<IpAddr>, record: &[u8]) {
-        let message = record.get(mmsg::HEADROOM..).unwrap_or_default();
+    fn queue_datagram(&mut self, peer: SocketAddr, socket: u16, local: Option<IpAddr>, message: &[u8]) {
         if message.len() > mmsg::DATAGRAM_BYTES_MAX {
             self.counters.datagrams_too_large += 1;
             return;
@@ -170,12 +242,24 @@ impl Ports {
         let Some(port) = self.sockets.get_mut(usize::from(socket)) else { return };
         let start = port.bytes.len();
         port.bytes.extend_from_slice(message);
-        port.queue.push((start..port.bytes.len(), peer, local));
+        port.queue.push(Datagram { bytes: start..port.bytes.len(), to: peer, from: local });
+        match port.dirty {
+            Some(look) => self.gained |= look != self.look,
+            None => port.dirty = Some(self.look),
+        }
         if port.queue.len() >= mmsg::BATCH {
             self.flush_datagrams(usize::from(socket));
         } else {
-            self.flush.notify_one();
+            self.want_flush();
         }
+    }
+
+    /// Sends replies of one socket that lie in `buffer`.
+    fn send_runs(&mut self, buffer: &[u8], runs: &[DatagramRun]) {
+        let Some(first) = runs.first() else { return };
+        let Some(port) = self.sockets.get_mut(usize::from(first.socket)) else { return };
+        let dropped = port.send(buffer, runs.iter().map(|run| &run.datagram));
+        self.counters.datagrams_dropped += dropped;
     }
 
     /// A reply for a client of this shard that waited for another shard's call.
@@ -186,14 +270,16 @@ impl Ports {
         }
     }
 
-    /// Writes what is queued for clients, and takes the list of links that have bytes to write.
-    pub(crate) fn flush(&mut self) -> Vec<LinkId> {
+    /// Writes what is queued for clients, and hands the list of links that have bytes to write over to `links`, which is
+    /// empty.
+    pub(crate) fn flush(&mut self, links: &mut Vec<LinkId>) {
+        self.flush_due = false;
         let mut dirty = std::mem::take(&mut self.dirty_streams);
         for slot in dirty.drain(..) {
             let Some(port) = self.streams.get_mut(slot) else { continue };
-            port.dirty = false;
+            port.dirty = None;
             match port.out.flush(&port.stream) {
-                Ok(()) if port.out.is_empty() => port.room.notify_one(),
+                Ok(()) if port.out.is_empty() => port.wake_reader(),
                 Ok(()) => {
                     port.blocked = true;
                     port.writable.notify_one();
@@ -202,42 +288,59 @@ impl Ports {
             }
             if port.broken {
                 // The reader sees it and closes the connection.
-                port.room.notify_one();
+                port.wake_reader();
             }
         }
         self.dirty_streams = dirty;
         for socket in 0..self.sockets.len() {
             self.flush_datagrams(socket);
         }
-        std::mem::take(&mut self.dirty_links)
+        std::mem::swap(&mut self.dirty_links, links);
+        self.dirty_links_before = 0;
     }
 
     fn flush_datagrams(&mut self, socket: usize) {
-        let port = &mut self.sockets[socket];
-        let mut sent = 0;
-        while sent < port.queue.len() {
-            let batch: Vec<Outgoing<'_>> = port.queue[sent..]
-                .iter()
-                .take(mmsg::BATCH)
-                .map(|(range, to, from)| Outgoing {
-                    bytes: &port.bytes[range.clone()],
-                    to: Some(*to),
-                    from: *from,
-                })
-                .collect();
-            match mmsg::send(port.socket.as_fd(), &batch) {
-                Ok(count) if count > 0 => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A full socket or a peer that is gone: as on the wire, the datagram is lost.
-                _ => {
-                    self.counters.datagrams_dropped += 1;
-                    sent += 1;
+        let Some(port) = self.sockets.get_mut(socket).filter(|port| !port.queue.is_empty()) else { return };
+        let (mut bytes, mut queue) = (std::mem::take(&mut port.bytes), std::mem::take(&mut port.queue));
+        self.counters.datagrams_dropped += port.send(&bytes, queue.iter());
+        queue.clear();
+        bytes.clear();
+        bytes.shrink_to(1 << 20);
+        (port.bytes, port.queue) = (bytes, queue);
+        port.dirty = None;
+    }
+}
+
+impl DatagramPort {
+    /// Sends replies that lie in `buffer`, without waiting. Returns how many the socket did not take: as on the wire,
+    /// these are lost.
+    fn send<'a>(&mut self, buffer: &[u8], replies: impl Iterator<Item = &'a Datagram>) -> u64 {
+        let mut replies = replies.fuse();
+        let mut dropped = 0;
+        loop {
+            let mut batch = [Outgoing::EMPTY; mmsg::BATCH];
+            let mut count = 0;
+            for (outgoing, reply) in batch.iter_mut().zip(&mut replies) {
+                let bytes = buffer.get(reply.bytes.clone()).unwrap_or_default();
+                *outgoing = Outgoing { bytes, to: Some(reply.to), from: reply.from };
+                count += 1;
+            }
+            if count == 0 {
+                return dropped;
+            }
+            let mut sent = 0;
+            while sent < count {
+                match self.sender.send(self.socket.as_fd(), &batch[sent..count]) {
+                    Ok(taken) if taken > 0 => sent += taken,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // A full socket or a peer that is gone.
+                    _ => {
+                        dropped += 1;
+                        sent += 1;
+                    }
                 }
             }
         }
-        port.queue.clear();
-        port.bytes.clear();
-        port.bytes.shrink_to(1 << 20);
     }
 }
 
@@ -248,7 +351,10 @@ impl Outlet for Ports {
                 self.replied_stream(slot, connection, 1);
                 self.queue_stream(slot, connection, record);
             }
-            Client::Datagram { peer, socket, local } => self.queue_datagram(peer, socket, local, record),
+            Client::Datagram { peer, socket, local } => {
+                let message = record.get(mmsg::HEADROOM..).unwrap_or_default();
+                self.queue_datagram(peer, socket, local, message);
+            }
         }
     }
 
@@ -263,66 +369,122 @@ impl Outlet for Ports {
     }
 
     fn wake(&mut self, link: LinkId) {
-        if self.dirty_links.last() != Some(&link) {
-            self.dirty_links.push(link);
+        match self.dirty_links.iter().position(|dirty| *dirty == link) {
+            Some(place) => self.gained |= place < self.dirty_links_before,
+            None => self.dirty_links.push(link),
         }
-        self.flush.notify_one();
+        self.want_flush();
     }
 }
 
 /// Replies that lie side by side in a read buffer and go to the same client.
+#[derive(Debug)]
 struct Run {
     slot: u32,
     connection: ConnectionId,
     bytes: Range<usize>,
 }
 
-/// The outlet while a store's bytes are read: remembers where in the read buffer replies lie, so that neighbours for one
+/// A datagram client's reply in a read buffer.
+#[derive(Debug)]
+struct DatagramRun {
+    socket: u16,
+    datagram: Datagram,
+}
+
+/// Where the replies of one read lie.
+#[derive(Debug, Default)]
+struct Lists {
+    runs: Vec<Run>,
+    datagrams: Vec<DatagramRun>,
+}
+
+/// The outlet while a store's bytes are read: remembers where in the read buffer replies lie, so that those for one
 /// client are written together and without a copy.
 pub(crate) struct Batch<'a> {
     ports: &'a mut Ports,
-    /// Address of the read buffer's first byte, and its length: replies that lie in it are known by their place.
+    /// Address of the read buffer's first byte, and of the one behind its last: replies in it are known by their place.
     buffer: Range<usize>,
-    runs: Vec<Run>,
+    lists: Lists,
+    /// Bytes of `lists.datagrams`.
+    datagram_bytes: usize,
 }
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(ports: &'a mut Ports) -> Self {
-        Self { ports, buffer: 0..0, runs: Vec::new() }
+        let lists = std::mem::take(&mut ports.spare);
+        Self { ports, buffer: 0..0, lists, datagram_bytes: 0 }
     }
 
-    /// Says where the read buffer is. To be called before every reply that may lie in it.
-    pub(crate) fn in_buffer(&mut self, buffer: &[u8]) {
+    /// Says where the read buffer is. To be called before replies that may lie in it.
+    pub(crate) fn lies_in(&mut self, buffer: &[u8]) {
         let start = buffer.as_ptr().addr();
         self.buffer = start..start + buffer.len();
     }
 
     /// Writes or queues the replies remembered. `buffer` is the read buffer.
     pub(crate) fn finish(&mut self, buffer: &[u8]) {
-        for run in self.runs.drain(..) {
-            if let Some(bytes) = buffer.get(run.bytes) {
-                self.ports.queue_stream(run.slot, run.connection, bytes);
+        let Self { ports, lists: Lists { runs, datagrams }, datagram_bytes, .. } = self;
+        // By client, and each client's as they came: they lie in that order.
+        runs.sort_unstable_by_key(|run| (run.connection.0, run.bytes.start));
+        for runs in runs.chunk_by(|a, b| a.connection == b.connection) {
+            ports.queue_runs(buffer, runs);
+        }
+        runs.clear();
+        if *datagram_bytes >= DIRECT_BYTES_MIN {
+            datagrams.sort_unstable_by_key(|run| (run.socket, run.datagram.to, run.datagram.bytes.start));
+            for runs in datagrams.chunk_by(|a, b| a.socket == b.socket) {
+                ports.send_runs(buffer, runs);
+            }
+        } else {
+            for DatagramRun { socket, datagram } in datagrams.iter() {
+                let bytes = buffer.get(datagram.bytes.clone()).unwrap_or_default();
+                ports.queue_datagram(datagram.to, *socket, datagram.from, bytes);
             }
         }
+        datagrams.clear();
+        *datagram_bytes = 0;
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // Their room serves the next read.
+        self.lists.runs.clear();
+        self.lists.datagrams.clear();
+        self.ports.spare = std::mem::take(&mut self.lists);
     }
 }
 
 impl Outlet for Batch<'_> {
     fn reply(&mut self, client: &Client, record: &[u8]) {
         let at = record.as_ptr().addr();
-        let Client::Stream { connection, slot, .. } = *client else {
-            return self.ports.reply(client, record);
-        };
         if !self.buffer.contains(&at) {
-            // Made by the router, out of turn: what was read before it goes first.
+            // Made by the router, out of turn: no client asks for an order among replies.
             return self.ports.reply(client, record);
         }
-        self.ports.replied_stream(slot, connection, 1);
         let start = at - self.buffer.start;
         let end = start + record.len();
-        match self.runs.last_mut() {
-            Some(run) if run.connection == connection && run.bytes.end == start => run.bytes.end = end,
-            _ => self.runs.push(Run { slot, connection, bytes: start..end }),
+        match *client {
+            Client::Stream { connection, slot, .. } => {
+                self.ports.replied_stream(slot, connection, 1);
+                match self.lists.runs.last_mut() {
+                    Some(run) if run.connection == connection && run.bytes.end == start => {
+                        run.bytes.end = end;
+                    }
+                    _ => self.lists.runs.push(Run { slot, connection, bytes: start..end }),
+                }
+            }
+            Client::Datagram { peer, socket, local } => {
+                let bytes = start + mmsg::HEADROOM..end;
+                if bytes.len() > mmsg::DATAGRAM_BYTES_MAX {
+                    self.ports.counters.datagrams_too_large += 1;
+                    return;
+                }
+                self.datagram_bytes += bytes.len();
+                let datagram = Datagram { bytes, to: peer, from: local };
+                self.lists.datagrams.push(DatagramRun { socket, datagram });
+            }
         }
     }
 

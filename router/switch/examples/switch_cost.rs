@@ -1,14 +1,20 @@
 //! What the switch's parts cost: `cargo run --release -p clockwork-switch --example switch_cost`.
 
-use clockwork_placement::{HandleHash, StoreId};
+use clockwork_placement::{HandleHash, StoreEntry, StoreId, StoreState, Table};
 use clockwork_switch::duplicates::{self, ConnectionId, DuplicateLimits, Duplicates, Origin, Peer, Seen};
 use clockwork_switch::listings::Listings;
+use clockwork_switch::meter::NoMeter;
 use clockwork_switch::pins::{PinLimits, Pins, Wrote};
 use clockwork_switch::send_log::{LogFull, SendLog};
 use clockwork_switch::time::Time;
+use clockwork_switch::{
+    Client, DuplicateCache, LinkId, Outlet, Shared, SharedLimits, StoreFacts, Switch, SwitchLimits, Transport,
+};
+use clockwork_wire::{nfs3, record, rpc, xdr};
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const ROUNDS: u32 = 1_000_000;
@@ -17,6 +23,7 @@ fn main() -> Result<(), LogFull> {
     send_log("send log, GETATTR (120 B), 16 outstanding, flushed each 16", 120, 16, 16)?;
     send_log("send log, GETATTR (120 B), 4,096 outstanding, flushed each 64", 120, 4096, 64)?;
     send_log("send log, WRITE 4 KiB, 64 outstanding, flushed each 16", 4240, 64, 16)?;
+    call_cost();
     duplicates_cost();
     pins_cost();
     let listings = Listings::new(1, 1000);
@@ -55,6 +62,69 @@ fn send_log(what: &str, bytes: usize, outstanding: usize, flush_each: usize) -> 
         }
     });
     result
+}
+
+/// Takes what a switch gives out and does nothing with it.
+struct Sink;
+
+impl Outlet for Sink {
+    fn reply(&mut self, _: &Client, record: &[u8]) {
+        black_box(record);
+    }
+    fn mail(&mut self, _: &Origin, _: &[u8]) {}
+    fn wake(&mut self, _: LinkId) {}
+}
+
+/// One operation: a GETATTR of a client, its way to one of four stores, and the reply's way back; 16 outstanding.
+fn call_cost() {
+    let names = ["a", "b", "c", "d"];
+    let entries = names.map(|name| StoreEntry { name: name.into(), weight: 1.0, state: StoreState::Up });
+    let Ok(table) = Table::new(0, entries.to_vec()) else { return };
+    let facts = names.map(|name| StoreFacts::new(name, Transport::Stream, DuplicateCache::Address, 240));
+    let limits = SharedLimits {
+        duplicates: DuplicateLimits::default(),
+        pins: PinLimits::default(),
+        listing_verifiers_max: 1024,
+    };
+    let shared = Arc::new(Shared::new(table, facts.into(), limits, 1));
+    let mut switch = Switch::new(0, shared, SwitchLimits::default(), 1, NoMeter);
+    let links: Vec<LinkId> = (0..4).map(|store| switch.add_link(StoreId(store))).collect();
+    for link in &links {
+        switch.link_up(Time(1), *link, &mut Sink);
+    }
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let client = Client::Stream { connection: ConnectionId(1), slot: 0, address };
+    let mut call = Vec::new();
+    rpc::begin_call(&mut call, 0, nfs3::PROGRAM, nfs3::VERSION, 1, &rpc::AUTH_NONE_CREDENTIAL);
+    xdr::put_opaque(&mut call, &[7; 28]);
+    let handle = call.len() - 28;
+    let mut reply = record::mark(112).to_vec();
+    clockwork_wire::answer::success(&mut reply, 0);
+    reply.resize(4 + 24 + 4 + 84, 0);
+    let mut sent = Vec::new();
+    let mut n = 0_u32;
+    report("a GETATTR and its reply, four stores, 16 outstanding", || {
+        for _ in 0..ROUNDS / 16 {
+            for _ in 0..16 {
+                n += 1;
+                call[..4].copy_from_slice(&n.to_be_bytes());
+                call[handle..handle + 4].copy_from_slice(&(n % 1000).to_be_bytes());
+                black_box(switch.call(Time(u64::from(n)), &client, true, &mut call, &mut Sink));
+            }
+            for link in &links {
+                let log = switch.log(*link);
+                sent.extend(
+                    log.datagrams().filter_map(|call| call.first_chunk::<4>()).map(|xid| (*link, *xid)),
+                );
+                log.sent(log.unsent_bytes());
+            }
+            for (link, xid) in sent.drain(..) {
+                reply[4..8].copy_from_slice(&xid);
+                switch.reply(Time(u64::from(n)), link, &mut reply, &mut Sink);
+            }
+        }
+    });
+    black_box(switch.counters());
 }
 
 fn duplicates_cost() {

@@ -251,9 +251,24 @@ impl SendLog {
     /// [`SendLog::sent`] on the same log.
     #[must_use]
     pub fn next_datagram(&self) -> Option<&[u8]> {
-        let chunk = self.chunk(*self.queue.front()?)?;
-        let (mark, rest) = chunk.data.get(chunk.sent..)?.split_first_chunk::<MARK_BYTES>()?;
-        rest.get(..index(u32::from_be_bytes(*mark) & !LAST_FRAGMENT))
+        self.datagrams().next()
+    }
+
+    /// The unsent calls without their marks, oldest first: [`SendLog::next_datagram`] and those behind it.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        let unsent = self.queue.iter().filter_map(|&number| {
+            let chunk = self.chunk(number)?;
+            chunk.data.get(chunk.sent..)
+        });
+        unsent.flat_map(|mut rest| {
+            std::iter::from_fn(move || {
+                let (mark, calls) = rest.split_first_chunk::<MARK_BYTES>()?;
+                let (call, behind) =
+                    calls.split_at_checked(index(u32::from_be_bytes(*mark) & !LAST_FRAGMENT))?;
+                rest = behind;
+                Some(call)
+            })
+        })
     }
 
     /// The datagram that [`SendLog::next_datagram`] gave has been sent.
