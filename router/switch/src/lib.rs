@@ -25,6 +25,7 @@ mod pending;
 mod replies;
 mod resolve;
 mod shared;
+mod window;
 
 pub use pending::LinkId;
 pub use shared::{
@@ -235,6 +236,8 @@ struct Link {
 struct StoreQueue {
     links: Vec<LinkId>,
     outstanding: u32,
+    /// Datagram stores: bytes that may be outstanding.
+    window: window::Window,
     held: VecDeque<u32>,
     held_bytes: usize,
 }

@@ -75,6 +75,7 @@ impl<M: Meter> Switch<M> {
         self.hold_bytes(store, bytes);
         let queue = &mut self.stores[store.index()];
         queue.outstanding = queue.outstanding.saturating_sub(1);
+        queue.window.taken_back(at.length());
     }
 
     fn hold_bytes(&mut self, store: StoreId, bytes: usize) {
@@ -148,7 +149,8 @@ impl<M: Meter> Switch<M> {
     ) -> Option<Place> {
         let facts = &self.shared.stores[store.index()];
         let queue = &mut self.stores[store.index()];
-        if queue.outstanding >= facts.calls_max {
+        let datagrams = facts.transport == Transport::Datagram;
+        if queue.outstanding >= facts.calls_max || datagrams && !queue.window.admits(message.len()) {
             return None;
         }
         // Several links share the calls by their XID, which only ever counts up.
@@ -160,10 +162,11 @@ impl<M: Meter> Switch<M> {
         let entry = &mut self.links[usize::from(link.0)];
         let at = entry.log.push(&[message]).ok()?;
         queue.outstanding += 1;
+        queue.window.sent(message.len());
         // A duplicate cache drops a repeat of what still runs, and the reply then goes to the connection that is lost: a
         // call that was sent again over a stream is sent again until it is answered, as over datagrams.
         let dropped = again && facts.duplicate_cache == DuplicateCache::Address;
-        if facts.transport == Transport::Datagram || dropped {
+        if datagrams || dropped {
             entry.due.push(Reverse((now + wait(sends), xid)));
         }
         out.wake(link);
@@ -265,6 +268,9 @@ impl<M: Meter> Switch<M> {
     fn move_call(&mut self, now: Time, xid: u32, (from, to): (StoreId, StoreId), out: &mut impl Outlet) {
         self.take_back(xid);
         self.give_up_measured(now, xid);
+        // Who drops repeats may have had the call under this number before it went elsewhere and came back.
+        let drops = self.shared.stores[to.index()].duplicate_cache == DuplicateCache::None;
+        let xid = if drops { self.renumber(xid) } else { xid };
         let Some(message) = self.pending.get_mut(xid).and_then(|slot| match &mut slot.place {
             Place::Held(message) => Some(std::mem::take(message)),
             Place::Sent { .. } => None,
@@ -428,6 +434,7 @@ impl<M: Meter> Switch<M> {
             slot.place = Place::Sent { link: id, at: again, epoch };
             slot.sends = slot.sends.saturating_add(1);
             slot.maybe_ran = true;
+            self.stores[slot.store.index()].window.lost(now);
             let next = now + wait(slot.sends);
             self.links[link].due.push(Reverse((next, xid)));
             self.counters.sent_again += 1;

@@ -68,7 +68,11 @@ impl<M: Meter> Switch<M> {
             }
         };
         let store = slot.store;
-        self.stores[store.index()].outstanding = self.stores[store.index()].outstanding.saturating_sub(1);
+        let queue = &mut self.stores[store.index()];
+        queue.outstanding = queue.outstanding.saturating_sub(1);
+        if let Place::Sent { at, .. } = slot.place {
+            queue.window.answered(now, at.length());
+        }
         let place = match slot.place {
             Place::Sent { link, at, .. } => Some((link, at)),
             Place::Held(_) => None,
