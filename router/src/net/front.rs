@@ -1,7 +1,7 @@
 //! Clients: their connections and datagrams on the way in.
 
 use super::MountReply;
-use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
 use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
 use super::ports::Ports;
 use super::shard::{Inner, Shard};
@@ -130,7 +130,7 @@ impl StreamClient {
             }
             match self.read_once(&mut inbound, admitted)? {
                 Received::Closed => return Ok(()),
-                Received::Drained => self.stream.readable().await?,
+                Received::Drained => readable(&self.stream).await?,
                 // Others get their turn between two reads.
                 Received::More => tokio::task::yield_now().await,
                 Received::Stopped => {}

@@ -137,6 +137,12 @@ impl Inbound {
     }
 }
 
+/// Waits until `stream` has bytes. Only its one reader may wait this way, which `TcpStream::readable`, a place in a list of
+/// waiting tasks, does not need to know.
+pub(crate) async fn readable(stream: &TcpStream) -> io::Result<()> {
+    std::future::poll_fn(|context| stream.poll_read_ready(context)).await
+}
+
 /// One `recv`. When it brings less than there was room for, the socket is empty, and tokio is told so: that saves the
 /// call that would only say so. (Its own `poll_read` reasons the same way; a close stays visible, since tokio never
 /// clears that.)

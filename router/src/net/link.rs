@@ -1,6 +1,6 @@
 //! Links: the connections to the stores, kept up.
 
-use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
 use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
 use super::ports::Batch;
 use super::shard::{Inner, Shard};
@@ -107,7 +107,10 @@ fn flush_stream(stream: &TcpStream, log: &mut SendLog) -> bool {
         let result = {
             let mut slices = Vec::with_capacity(8);
             log.unsent(&mut slices);
-            stream.try_write_vectored(&slices)
+            match slices.as_slice() {
+                [all] => stream.try_write(all),
+                several => stream.try_write_vectored(several),
+            }
         };
         match result {
             Ok(count) => log.sent(count),
@@ -277,7 +280,7 @@ async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> Inb
         match received {
             Ok(Received::Closed) => return io::Error::from(io::ErrorKind::ConnectionReset).into(),
             Ok(Received::Drained) => {
-                if let Err(error) = stream.readable().await {
+                if let Err(error) = readable(stream).await {
                     return error.into();
                 }
             }

@@ -1,4 +1,5 @@
-//! What the switch's parts cost: `cargo run --release -p clockwork-switch --example switch_cost`.
+//! What the switch and its parts cost: `cargo run --release -p clockwork-switch --example switch_cost [WORD]`; with a
+//! word, only those whose description contains it.
 
 use clockwork_placement::{HandleHash, StoreEntry, StoreId, StoreState, Table};
 use clockwork_switch::duplicates::{self, ConnectionId, DuplicateLimits, Duplicates, Origin, Peer, Seen};
@@ -166,6 +167,9 @@ fn pins_cost() {
 /// Best of five, since the machine is shared.
 #[expect(clippy::disallowed_methods, reason = "a measurement needs the clock; the crate itself reads none")]
 fn report(what: &str, mut work: impl FnMut()) {
+    if std::env::args().nth(1).is_some_and(|word| !what.contains(&word)) {
+        return;
+    }
     let run = |_| {
         let start = Instant::now();
         work();

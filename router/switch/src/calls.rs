@@ -21,6 +21,8 @@ struct Read<'a> {
     procedure: Procedure,
     arguments: Arguments,
     hash: HandleHash,
+    /// Where the table sends the handle.
+    store: Option<StoreId>,
 }
 
 /// Where a call goes.
@@ -115,8 +117,10 @@ impl<M: Meter> Switch<M> {
             self.counters.garbage_arguments += 1;
             return self.answer(client, out, |reply| answer::garbage_args(reply, call.xid));
         };
-        let hash = self.shared.table.load().hash(&message[handle]);
-        let read = Read { call, procedure, arguments, hash };
+        let handle = &message[handle];
+        let table = self.routes.load();
+        let hash = table.hash(handle);
+        let read = Read { call, procedure, arguments, hash, store: table.route(handle, hash) };
         self.routable_call(now, client, &read, message, out)
     }
 
@@ -246,7 +250,7 @@ impl<M: Meter> Switch<M> {
             {
                 self.route_listing(read, message, verifier_at)
             }
-            _ => table(&message[span]).map_or(nowhere, |store| Route::Store(store, PinDebt::None)),
+            _ => read.store.map_or(nowhere, |store| Route::Store(store, PinDebt::None)),
         }
     }
 

@@ -32,6 +32,7 @@ pub use shared::{
     DATAGRAM_TRANSFER_BYTES_MAX, DuplicateCache, Shared, SharedLimits, StoreFacts, TransferSizes, Transport,
 };
 
+use arc_swap::{ArcSwap, Cache};
 use clockwork_placement::{StoreId, Table};
 use clockwork_wire::rpc;
 use duplicates::{ConnectionId, Origin, Peer};
@@ -41,6 +42,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
 use time::Time;
 
@@ -242,6 +244,18 @@ struct StoreQueue {
     held_bytes: usize,
 }
 
+/// The cell that holds the routing table in force.
+#[derive(Debug)]
+struct TableInForce(Arc<Shared>);
+
+impl Deref for TableInForce {
+    type Target = ArcSwap<Table>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.table
+    }
+}
+
 /// One shard's switch.
 #[derive(Debug)]
 pub struct Switch<M: Meter> {
@@ -256,6 +270,9 @@ pub struct Switch<M: Meter> {
     held_bytes: usize,
     /// The table that the waiting calls have been seen against.
     table: Arc<Table>,
+    /// The table in force as new calls see it: with every call this looks whether there is another, without counting
+    /// references.
+    routes: Cache<TableInForce, Arc<Table>>,
     meter: M,
     counters: Counters,
     scratch: Vec<u8>,
@@ -271,6 +288,7 @@ impl<M: Meter> Switch<M> {
         Self {
             shard,
             table: shared.table.load_full(),
+            routes: Cache::new(TableInForce(Arc::clone(&shared))),
             shared,
             limits,
             pending: pending::Pending::new(limits.pending_calls_max, first_xid),

@@ -1,7 +1,9 @@
 //! Calls that wait for their reply: a ring indexed by a running XID, so that no lookup hashes and no XID comes back soon.
 //!
 //! Stores keep duplicate caches keyed by XID, and some drop a repeated XID for a minute without an answer. The XID
-//! towards the stores therefore only ever counts up; a slot still busy when the count comes round is skipped.
+//! towards the stores therefore only ever counts up; a slot still busy when the count comes round is skipped. The ring
+//! holds four bytes a call and says where the call is kept: the place that was left last is taken first, so that a few
+//! calls in flight pass through a few places of the processor's cache, however far the count runs.
 
 use crate::Client;
 use crate::duplicates::Ticket;
@@ -69,45 +71,52 @@ pub(crate) struct Slot<T> {
     pub(crate) token: Option<T>,
 }
 
-/// The ring.
+/// The ring, and the calls.
 #[derive(Debug)]
 pub(crate) struct Pending<T> {
+    /// By XID: where the call is kept, or `VACANT`.
+    ring: Vec<u32>,
     slots: Vec<Option<Slot<T>>>,
+    /// Places in `slots` that hold no call.
+    free: Vec<u32>,
     next_xid: u32,
-    len: usize,
 }
+
+const VACANT: u32 = u32::MAX;
 
 impl<T> Pending<T> {
     /// Room for `capacity` calls, rounded up to a power of two; XIDs count from `first_xid`.
     pub(crate) fn new(capacity: usize, first_xid: u32) -> Self {
         let capacity = capacity.clamp(16, 1 << 20).next_power_of_two();
-        let mut slots = Vec::new();
-        slots.resize_with(capacity, || None);
-        Self { slots, next_xid: first_xid, len: 0 }
+        Self { ring: vec![VACANT; capacity], slots: Vec::new(), free: Vec::new(), next_xid: first_xid }
     }
 
     fn index(&self, xid: u32) -> usize {
-        xid as usize & (self.slots.len() - 1)
+        xid as usize & (self.ring.len() - 1)
+    }
+
+    /// Where the call of this XID is kept, or one whose XID has the same place in the ring.
+    fn place(&self, xid: u32) -> usize {
+        self.ring[self.index(xid)] as usize
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.slots.len() - self.free.len()
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
+        self.ring.len()
     }
 
     /// The XID that the next `insert` must use, or `None` when every slot is busy.
     pub(crate) fn vacancy(&mut self) -> Option<u32> {
-        if self.len == self.slots.len() {
+        if self.len() == self.ring.len() {
             return None;
         }
         loop {
             let xid = self.next_xid;
             self.next_xid = self.next_xid.wrapping_add(1);
-            let index = self.index(xid);
-            if self.slots[index].is_none() {
+            if self.ring[self.index(xid)] == VACANT {
                 return Some(xid);
             }
         }
@@ -116,27 +125,39 @@ impl<T> Pending<T> {
     /// Stores a call under the XID that it carries, which `vacancy` gave.
     pub(crate) fn insert(&mut self, slot: Slot<T>) {
         let index = self.index(slot.xid);
-        debug_assert!(self.slots[index].is_none(), "a slot is taken only after vacancy named it");
-        self.len += usize::from(self.slots[index].is_none());
-        self.slots[index] = Some(slot);
+        debug_assert!(self.ring[index] == VACANT, "a slot is taken only after vacancy named it");
+        match self.free.pop() {
+            Some(place) => {
+                self.ring[index] = place;
+                self.slots[place as usize] = Some(slot);
+            }
+            None => {
+                // There are at most as many as the ring has entries, a million.
+                self.ring[index] = u32::try_from(self.slots.len()).unwrap_or(VACANT);
+                self.slots.push(Some(slot));
+            }
+        }
     }
 
     pub(crate) fn get(&self, xid: u32) -> Option<&Slot<T>> {
-        self.slots[self.index(xid)].as_ref().filter(|slot| slot.xid == xid)
+        self.slots.get(self.place(xid))?.as_ref().filter(|slot| slot.xid == xid)
     }
 
     pub(crate) fn get_mut(&mut self, xid: u32) -> Option<&mut Slot<T>> {
-        let index = self.index(xid);
-        self.slots[index].as_mut().filter(|slot| slot.xid == xid)
+        let place = self.place(xid);
+        self.slots.get_mut(place)?.as_mut().filter(|slot| slot.xid == xid)
     }
 
     pub(crate) fn remove(&mut self, xid: u32) -> Option<Slot<T>> {
         let index = self.index(xid);
-        if self.slots[index].as_ref()?.xid != xid {
+        let place = self.ring[index];
+        let entry = self.slots.get_mut(place as usize)?;
+        if entry.as_ref()?.xid != xid {
             return None;
         }
-        self.len -= 1;
-        self.slots[index].take()
+        self.ring[index] = VACANT;
+        self.free.push(place);
+        entry.take()
     }
 
     /// The XIDs of all waiting calls that satisfy `wanted`, in the order in which they were made.
