@@ -57,8 +57,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     show::summary(&report, &replayed, &args.output, began.elapsed());
     check(&replayed)?;
     if args.keep_running {
-        show::keep_running(&demo);
-        tokio::signal::ctrl_c().await?;
+        demo.keep_running().await?;
     }
     demo.stop().await;
     Ok(())

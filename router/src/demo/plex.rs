@@ -6,13 +6,17 @@ use crate::config::{
 };
 use crate::plex::Plex;
 use crate::store::{self, DeviceSpec, Distribution, HandleMode, Namespace, RunningStore, StoreSpec};
-use anyhow::Context;
+use crate::web;
+use anyhow::Context as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What clients mount.
 pub(crate) const EXPORT: &str = "/export";
+/// A period of the plex that is left running.
+const PERIOD: Duration = Duration::from_secs(60);
 /// Where the demo listens if nobody else does; otherwise on a port of the kernel's choice.
 const PORT: u16 = 12_049;
 
@@ -102,6 +106,29 @@ impl DemoPlex {
         format!(
             "mount -t nfs -o vers=3,proto=tcp,port={port},mountport={port},mountproto=tcp,nolock {ip}:{EXPORT} /mnt"
         )
+    }
+
+    /// Leaves the plex up, with its admin interface, until an interrupt; periods are a minute from now on.
+    pub(crate) async fn keep_running(&self) -> anyhow::Result<()> {
+        // The port may be another plex's.
+        let listener = match self.plex.config().admin.listen {
+            Some(address) => tokio::net::TcpListener::bind(address).await.ok(),
+            None => None,
+        };
+        super::show::keep_running(self, listener.as_ref().and_then(|listener| listener.local_addr().ok()));
+        if let Some(listener) = listener {
+            tokio::spawn(web::serve(listener, Arc::clone(&self.plex), std::future::pending()));
+        }
+        let plex = Arc::clone(&self.plex);
+        let periods = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(PERIOD).await;
+                plex.close_period().await;
+            }
+        });
+        tokio::signal::ctrl_c().await?;
+        periods.abort();
+        Ok(())
     }
 
     pub(crate) async fn stop(self) {

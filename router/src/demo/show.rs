@@ -6,6 +6,7 @@ use clockwork_traces::workload::Workload;
 use fstress_replay::replay::{Event, OnEvent};
 use fstress_replay::report::ReplayReport;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -149,6 +150,12 @@ pub(crate) fn summary(report: &Report, replayed: &ReplayReport, output: &Path, t
 }
 
 /// How to use what is left running.
-pub(crate) fn keep_running(demo: &DemoPlex) {
+pub(crate) fn keep_running(demo: &DemoPlex, admin: Option<SocketAddr>) {
     println!("The plex stays up until Ctrl-C. As root, on this machine:\n  {}", demo.mount_command());
+    match admin {
+        Some(admin) => {
+            println!("Its state: clockwork status --admin {admin}, or http://{admin}/ in a browser.")
+        }
+        None => println!("Its admin interface is off: the port is taken."),
+    }
 }
