@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clockwork_wire::mount::{self, Procedure, status};
 use clockwork_wire::nfs3::status as nfs_status;
-use clockwork_wire::rpc::{Call, RPCSEC_GSS};
+use clockwork_wire::rpc::Call;
 use clockwork_wire::{answer, xdr::Span};
 
 use super::{Exports, MountList, Place};
@@ -113,8 +113,8 @@ impl MountService {
             answer::proc_unavail(out, xid);
             return MountOutcome::Answered;
         };
-        if call.flavor == RPCSEC_GSS {
-            answer::auth_error(out, xid, answer::AUTH_TOOWEAK);
+        if let Some(stat) = call.auth_refusal() {
+            answer::auth_error(out, xid, stat);
             return MountOutcome::Answered;
         }
         match procedure {
@@ -225,7 +225,9 @@ fn mount_status(nfs: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use clockwork_wire::mount::{MntResults, mnt_results};
-    use clockwork_wire::rpc::{AUTH_NONE_CREDENTIAL, ReplyBody, begin_call, parse_call, parse_reply};
+    use clockwork_wire::rpc::{
+        AUTH_NONE_CREDENTIAL, RPCSEC_GSS, ReplyBody, begin_call, parse_call, parse_reply,
+    };
     use clockwork_wire::xdr::{put_opaque, put_u32};
 
     use super::*;

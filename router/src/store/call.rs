@@ -52,6 +52,11 @@ pub(super) fn judge(message: &mut [u8], port: u16, out: &mut Vec<u8>) -> Verdict
         Err(error) if error.answer(out) => return Verdict::Answered,
         Err(_) => return Verdict::Nonsense,
     };
+    // `nfs3_server` closes the connection on flavours that it does not know.
+    if let Some(stat) = call.auth_refusal() {
+        answer::auth_error(out, call.xid, stat);
+        return Verdict::Answered;
+    }
     if call.flavor == AUTH_SYS && !sound_credential(&call, message) {
         answer::auth_error(out, call.xid, answer::AUTH_BADCRED);
         return Verdict::Answered;
@@ -295,6 +300,22 @@ mod tests {
             assert!(matches!(verdict, Verdict::Pass(passed) if passed.reply_bytes_max > TRANSFER_BYTES_MAX));
             assert_eq!(u64_at(&message, verifier_at), Some(wanted));
             assert_eq!(u32_at(&message, verifier_at + 8), Some(TRANSFER_BYTES_MAX), "the count is bounded");
+        }
+    }
+
+    #[test]
+    fn flavours_that_nfs3_server_does_not_know_are_refused() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+        let none = words(&[0, 0]);
+        let unknown = words(&[77, 4, 1]);
+        let gss = words(&[6, 4, 1]);
+        for (credential, verifier) in [(&unknown, &none), (&gss, &none), (&none, &unknown), (&none, &gss)] {
+            let mut message = words(&[9, 0, 2, nfs3::PROGRAM, 3, 0]);
+            message.extend_from_slice(credential);
+            message.extend_from_slice(verifier);
+            let mut out = Vec::new();
+            assert_eq!(judge(&mut message, 1, &mut out), Verdict::Answered);
+            assert_eq!(parse_reply(&out).unwrap().body, ReplyBody::Denied);
         }
     }
 

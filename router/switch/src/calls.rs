@@ -98,11 +98,9 @@ impl<M: Meter> Switch<M> {
             self.counters.unavailable += 1;
             return self.answer(client, out, |reply| answer::proc_unavail(reply, call.xid));
         };
-        // RPCSEC_GSS signs the XID (RFC 2203 section 5.3.1), which the router must change.
-        if call.flavor == rpc::RPCSEC_GSS {
+        if let Some(stat) = call.auth_refusal() {
             self.counters.refused += 1;
-            return self
-                .answer(client, out, |reply| answer::auth_error(reply, call.xid, answer::AUTH_TOOWEAK));
+            return self.answer(client, out, |reply| answer::auth_error(reply, call.xid, stat));
         }
         if procedure == Procedure::Null {
             return self.answer(client, out, |reply| answer::success(reply, call.xid));

@@ -34,6 +34,8 @@ pub struct Call {
     pub flavor: u32,
     /// The credential as it stands in the message: flavour word, length word, body with padding.
     pub credential: Span,
+    /// The verifier's flavour; [`AUTH_NONE`] with every credential that is taken here.
+    pub verifier_flavor: u32,
     /// Where the procedure's arguments begin.
     pub arguments: usize,
 }
@@ -112,9 +114,26 @@ pub fn parse_call(message: &[u8]) -> Result<Call, CallError> {
     let flavor = reader.u32().map_err(bad(AUTH_BADCRED))?;
     reader.opaque(0, AUTH_BYTES_MAX).map_err(bad(AUTH_BADCRED))?;
     let credential = begin..reader.at();
-    reader.u32().map_err(bad(AUTH_BADVERF))?;
+    let verifier_flavor = reader.u32().map_err(bad(AUTH_BADVERF))?;
     reader.opaque(0, AUTH_BYTES_MAX).map_err(bad(AUTH_BADVERF))?;
-    Ok(Call { xid, program, version, procedure, flavor, credential, arguments: reader.at() })
+    Ok(Call { xid, program, version, procedure, flavor, credential, verifier_flavor, arguments: reader.at() })
+}
+
+impl Call {
+    /// The auth_stat to refuse the call with, unless its identity is [`AUTH_NONE`] or [`AUTH_SYS`]: servers differ in
+    /// what they do with other flavours, and some close the connection, which a call sent again would do again.
+    ///
+    /// GSS signs the XID (RFC 2203 section 5.3.1), which a router must change: [`AUTH_TOOWEAK`](answer::AUTH_TOOWEAK).
+    #[must_use]
+    #[inline]
+    pub fn auth_refusal(&self) -> Option<u32> {
+        match (self.flavor, self.verifier_flavor) {
+            (AUTH_NONE | AUTH_SYS, AUTH_NONE | AUTH_SYS) => None,
+            (AUTH_NONE | AUTH_SYS, _) => Some(AUTH_BADVERF),
+            (RPCSEC_GSS, _) => Some(answer::AUTH_TOOWEAK),
+            _ => Some(AUTH_BADCRED),
+        }
+    }
 }
 
 /// The header of a reply.

@@ -115,6 +115,32 @@ fn gss_and_strangers_are_refused() {
     assert_eq!(sim.store(A).ran.len(), 2);
 }
 
+/// A store may close the connection on a flavour that it does not know; sent again, the call would do so for ever.
+#[test]
+fn unknown_flavours_reach_no_store() {
+    let mut sim = Sim::new(vec![Spec::default()]);
+    let root = sim.cluster.root();
+    let none = [0; 8];
+    let unknown = [0, 0, 0, 77, 0, 0, 0, 4, 0, 0, 0, 1];
+    let gss = [0, 0, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1];
+    let mut handle = Vec::new();
+    xdr::put_opaque(&mut handle, &root);
+    for peer in peers(&mut sim) {
+        let mut xid = 0;
+        for (credential, verifier, stat) in
+            [(&unknown[..], &none[..], 1), (&none, &unknown, 3), (&none, &gss, 3), (&gss, &unknown, 5)]
+        {
+            xid += 1;
+            let mut call = Vec::new();
+            [xid, 0, 2, nfs3::PROGRAM, 3, 1].iter().for_each(|&word| xdr::put_u32(&mut call, word));
+            [credential, verifier, &handle].iter().for_each(|part| call.extend_from_slice(part));
+            assert_eq!(sim.send(peer, &call), Verdict::Answered);
+            assert_eq!(words(sim.reply(peer, xid)), [1, 1, stat]);
+        }
+    }
+    assert!(sim.store(A).ran.is_empty());
+}
+
 #[test]
 fn fsinfo_is_equal_whoever_answers() {
     let sizes = |n: u32| [n << 20, n << 19, 512, n << 18, n << 17, 1, n << 16];

@@ -33,6 +33,7 @@ fn a_call_written_down_by_hand_is_read() {
         procedure: 1,
         flavor: 0,
         credential: 24..32,
+        verifier_flavor: 0,
         arguments: 40,
     };
     assert_eq!(call, expected);
