@@ -51,10 +51,17 @@ async fn look_up(state: &State, service: &MountService, walk: &Walk) -> Result<W
     walk_down(&asker, &root.handle, &walk.components).await
 }
 
-/// A store that is there, to ask it something.
+/// A store that is there, to ask it something: one whose end no probe has noticed yet is passed over.
 pub(crate) async fn ask_any(state: &State, timeout: Duration) -> Option<Asker> {
-    let store = state.any_store()?;
-    Asker::connect(&state.config.stores[store], state.addresses[store], timeout).await.ok()
+    for store in state.stores_up() {
+        match Asker::connect(&state.config.stores[store], state.addresses[store], timeout).await {
+            Ok(asker) => return Some(asker),
+            Err(error) => {
+                tracing::debug!(store = %state.config.stores[store].name, %error, "another is asked")
+            }
+        }
+    }
+    None
 }
 
 /// Looks a path up, name by name, from a root down. The error is an nfsstat3.

@@ -142,9 +142,11 @@ impl State {
         }
     }
 
-    /// A store that is there, for questions of the router's own.
-    pub(crate) fn any_store(&self) -> Option<usize> {
-        self.wanted().stores.iter().position(|mark| mark.health == Health::Up)
+    /// The stores that are there, for questions of the router's own.
+    pub(crate) fn stores_up(&self) -> Vec<usize> {
+        let wanted = self.wanted();
+        let up = wanted.stores.iter().enumerate().filter(|(_, mark)| mark.health == Health::Up);
+        up.map(|(store, _)| store).collect()
     }
 
     /// Tells every shard that a store's calls go elsewhere now.

@@ -6,6 +6,7 @@ use clockwork_wire::mount::{self, MntResults};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, Results};
 use clockwork_wire::xdr::{put_opaque, put_u32, put_u64, u32_at};
 use fstress_replay::client::{CallError, Client, Options};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -23,8 +24,11 @@ pub(crate) struct SurveyedRoot {
     pub(crate) fsid: u64,
     pub(crate) fileid: u64,
     /// Names, cookies, and the cookie verifier, of the first entries.
-    pub(crate) listing: (Vec<(Vec<u8>, u64)>, Vec<u8>),
+    pub(crate) listing: Listing,
 }
+
+/// Names and cookies of entries, and the cookie verifier.
+type Listing = (Vec<(Vec<u8>, u64)>, Vec<u8>);
 
 /// What a store has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,11 +231,7 @@ impl Asker {
     }
 
     /// The first entries of a directory.
-    async fn listing(
-        &self,
-        path: &str,
-        handle: &[u8],
-    ) -> Result<(Vec<(Vec<u8>, u64)>, Vec<u8>), SurveyError> {
+    async fn listing(&self, path: &str, handle: &[u8]) -> Result<Listing, SurveyError> {
         let (message, results) = self
             .ask(Procedure::Readdir, path, handle, |call| {
                 put_u64(call, 0);
@@ -297,11 +297,45 @@ pub(crate) fn compare(other: &str, theirs: &Survey, ours: &Survey) -> Result<(),
     Ok(())
 }
 
-/// Whether two stores number the entries of every root alike.
+/// Whether two stores number the entries of every root alike. The surveys may be hours apart, so the entries that only
+/// one of them has say nothing; where cookies are mere positions, what was added moves those that both have.
 pub(crate) fn cookies_alike(a: &Survey, b: &Survey) -> bool {
-    a.roots.iter().zip(&b.roots).all(|(a, b)| a.listing == b.listing && !a.listing.0.is_empty())
+    a.roots.iter().zip(&b.roots).all(|(a, b)| listed_alike(&a.listing, &b.listing))
+}
+
+fn listed_alike((a, a_verifier): &Listing, (b, b_verifier): &Listing) -> bool {
+    let theirs: HashMap<&[u8], u64> = b.iter().map(|(name, cookie)| (&name[..], *cookie)).collect();
+    let common = a.iter().filter(|(name, _)| name != b"." && name != b"..");
+    let mut common = common.filter_map(|(name, cookie)| Some((*cookie, *theirs.get(&name[..])?))).peekable();
+    a_verifier == b_verifier && common.peek().is_some() && common.all(|(ours, theirs)| ours == theirs)
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a08_stores_surveyed_at_different_times_still_number_alike() {
+        let listing = |entries: &[(&str, u64)], verifier: u64| -> Listing {
+            let entries = entries.iter().map(|(name, cookie)| (name.as_bytes().to_vec(), *cookie)).collect();
+            (entries, verifier.to_be_bytes().to_vec())
+        };
+        let before = listing(&[(".", 1), ("..", 2), ("a", 71), ("b", 5)], 0);
+        for (after, alike) in [
+            (listing(&[(".", 1), ("..", 2), ("a", 71), ("b", 5)], 0), true),
+            (listing(&[("b", 5), ("new", 30), ("a", 71)], 0), true),
+            (listing(&[("new", 71), ("a", 5), ("b", 30)], 0), false),
+            (listing(&[("a", 71), ("b", 5)], 9), false),
+            // Nothing to compare by.
+            (listing(&[(".", 1), ("..", 2), ("c", 71)], 0), false),
+            (Listing::default(), false),
+        ] {
+            assert_eq!(listed_alike(&before, &after), alike, "{after:?}");
+            assert_eq!(listed_alike(&after, &before), alike, "{after:?}");
+        }
+    }
 }
