@@ -48,7 +48,10 @@ impl std::fmt::Display for MovedAside {
             "the history could not be read ({}); it was moved to {to} and an empty one was begun. ",
             self.why
         )?;
-        write!(f, "Forecasts start anew; delete the folder when nobody wants to look at it any more")
+        write!(
+            f,
+            "Forecasts start anew, assigned files follow the default rule and drained stores serve again; delete the folder when nobody wants to look at it any more"
+        )
     }
 }
 
