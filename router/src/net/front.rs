@@ -9,7 +9,8 @@ use crate::heat::Recorder;
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
 use clockwork_switch::{Client, Outlet, Switch, Verdict};
-use clockwork_wire::rpc;
+use clockwork_wire::nfs3::{self, Procedure};
+use clockwork_wire::{rpc, xdr};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -23,6 +24,9 @@ use tokio::sync::Notify;
 
 /// How long a client that has closed its sending side still gets the replies that it waits for.
 const HALF_CLOSED_MAX: Duration = Duration::from_secs(30);
+
+/// How long replies wait for a client that takes no byte of them; then its connection is closed.
+const STALLED_MAX: Duration = Duration::from_secs(60);
 
 /// Accepts the clients of one address.
 pub(crate) async fn serve_streams(shard: Rc<Shard>, listener: std::net::TcpListener) {
@@ -85,8 +89,11 @@ async fn write_blocked(
 ) {
     loop {
         blocked.notified().await;
-        if stream.writable().await.is_err() {
-            return;
+        match tokio::time::timeout(STALLED_MAX, stream.writable()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            // It keeps replies that others could have the room for.
+            Err(_) => return shard.inner.borrow_mut().ports.give_up(slot, connection),
         }
         shard.inner.borrow_mut().ports.unblock(slot, connection);
     }
@@ -141,12 +148,11 @@ impl StreamClient {
     /// Whether another call may be read; if not, `room` says when to look again.
     fn has_room(&self) -> io::Result<bool> {
         let mut inner = self.shard.inner.borrow_mut();
+        // A client that does not read its replies is not read either.
+        let room = inner.ports.has_room(self.slot, self.shard.client_calls_max);
         match inner.ports.streams.get_mut(self.slot) {
             Some(port) if port.broken => Err(io::ErrorKind::BrokenPipe.into()),
-            // A client that does not read its replies is not read either.
             Some(port) => {
-                let room =
-                    port.in_flight < self.shard.client_calls_max && port.out.len() < CLIENT_QUEUE_BYTES_MAX;
                 port.reader_waits = !room;
                 Ok(room)
             }
@@ -162,6 +168,7 @@ impl StreamClient {
             connection: self.connection,
             slot: u32::try_from(self.slot).unwrap_or(u32::MAX),
             address: self.peer.ip(),
+            reply_bytes: 0,
         };
         inbound.read(&self.stream, buffer, &mut Calls { of: self, now, client, admitted, switch, ports })
     }
@@ -198,27 +205,37 @@ impl RecordSink for Calls<'_> {
     fn record(&mut self, buffer: &mut [u8], record: Range<usize>) -> Flow {
         let message = &mut buffer[record.start + HEADROOM..record.end];
         let slot = self.of.slot;
-        self.ports.expect_reply(slot);
+        let bytes = reply_bytes(message).min(self.of.shard.records.record_bytes_max);
+        if let Client::Stream { reply_bytes, .. } = &mut self.client {
+            *reply_bytes = bytes;
+        }
+        self.ports.expect_reply(slot, bytes);
         match self.switch.call(self.now, &self.client, self.admitted, message, self.ports) {
             Verdict::Forwarded | Verdict::Answered => {}
-            Verdict::Absorbed | Verdict::Dropped => self.ports.no_reply(slot),
+            Verdict::Absorbed | Verdict::Dropped => self.ports.no_reply(slot, bytes),
             Verdict::Mount(call) => {
                 answer_mount(&self.of.shard, self.ports, self.client, self.of.peer, message, &call)
             }
         }
-        let most = self.of.shard.client_calls_max;
-        let full = self.ports.streams.get(slot).is_none_or(|port| port.in_flight >= most);
-        if full { Flow::Stop } else { Flow::Continue }
+        if self.ports.has_room(slot, self.of.shard.client_calls_max) { Flow::Continue } else { Flow::Stop }
     }
 }
 
-/// Bytes of replies that may wait for a client before no more calls are read from it.
-const CLIENT_QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Bytes that the reply to a call may take beyond the usual few hundred: READ, READDIR and READDIRPLUS end in what the
+/// client takes (RFC 1813 sections 3.3.6, 3.3.16, 3.3.17).
+fn reply_bytes(message: &[u8]) -> u32 {
+    let word = |at: usize| xdr::u32_at(message, at).unwrap_or(0);
+    let procedure = Procedure::from_u32(word(20)).filter(|_| word(12) == nfs3::PROGRAM);
+    match procedure {
+        Some(Procedure::Read | Procedure::Readdir | Procedure::Readdirplus) => word(message.len() - 4),
+        _ => 0,
+    }
+}
 
 impl Drop for StreamClient {
     fn drop(&mut self) {
         let mut inner = self.shard.inner.borrow_mut();
-        inner.ports.streams.try_remove(self.slot);
+        inner.ports.remove_stream(self.slot);
         inner.switch.client_closed(self.connection);
         self.shard.connections.fetch_sub(1, Ordering::Relaxed);
     }

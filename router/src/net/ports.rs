@@ -18,6 +18,12 @@ use tokio::sync::{Notify, mpsc};
 /// From this size on replies that lie side by side are written from where they lie, instead of being queued.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 
+/// Bytes of replies that may wait for one client, those that it has asked for included, before no more calls are read
+/// from it: enough for any round trip, and little for one that never reads.
+const CLIENT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of replies that may wait for all clients of a shard, likewise. A client may take as much as is left.
+const CLIENTS_BYTES_MAX: usize = 256 << 20;
+
 /// A client's TCP connection.
 pub(crate) struct StreamPort {
     pub(crate) connection: ConnectionId,
@@ -25,6 +31,10 @@ pub(crate) struct StreamPort {
     pub(crate) out: Outbound,
     /// Calls whose reply is still to come.
     pub(crate) in_flight: u32,
+    /// Bytes that the replies to calls in flight may take, as the calls say.
+    asked_bytes: usize,
+    /// What [`Ports::kept_bytes`] holds of this connection.
+    counted_bytes: usize,
     /// The reader waits until there is room for more calls.
     pub(crate) room: Rc<Notify>,
     /// The writer waits until the connection takes more bytes.
@@ -41,6 +51,19 @@ impl StreamPort {
         if std::mem::take(&mut self.reader_waits) {
             self.room.notify_one();
         }
+    }
+
+    fn answered(&mut self, bytes: u32, kept: &mut usize) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.asked_bytes = self.asked_bytes.saturating_sub(bytes as usize);
+        self.count(kept);
+    }
+
+    /// Brings `kept`, the bytes of all connections, up to date with this one.
+    fn count(&mut self, kept: &mut usize) {
+        let bytes = self.asked_bytes + self.out.len();
+        *kept = (*kept + bytes).saturating_sub(self.counted_bytes);
+        self.counted_bytes = bytes;
     }
 }
 
@@ -80,6 +103,8 @@ pub struct PortCounters {
 /// All ways out of a shard.
 pub(crate) struct Ports {
     pub(crate) streams: Slab<StreamPort>,
+    /// Bytes of replies that wait for clients or are asked for by them.
+    kept_bytes: usize,
     pub(crate) sockets: Vec<DatagramPort>,
     dirty_streams: Vec<usize>,
     dirty_links: Vec<LinkId>,
@@ -105,6 +130,7 @@ impl Ports {
     ) -> Self {
         Self {
             streams: Slab::new(),
+            kept_bytes: 0,
             sockets: Vec::new(),
             dirty_streams: Vec::new(),
             dirty_links: Vec::new(),
@@ -126,6 +152,8 @@ impl Ports {
             stream,
             out: Outbound::default(),
             in_flight: 0,
+            asked_bytes: 0,
+            counted_bytes: 0,
             room: Rc::new(Notify::new()),
             writable: Rc::new(Notify::new()),
             reader_waits: false,
@@ -141,17 +169,45 @@ impl Ports {
         u16::try_from(self.sockets.len() - 1).unwrap_or(u16::MAX)
     }
 
-    /// A call came in; its reply, or [`Ports::no_reply`], takes it off again.
-    pub(crate) fn expect_reply(&mut self, slot: usize) {
+    pub(crate) fn remove_stream(&mut self, slot: usize) {
+        if let Some(port) = self.streams.try_remove(slot) {
+            self.kept_bytes = self.kept_bytes.saturating_sub(port.counted_bytes);
+        }
+    }
+
+    /// A call came in, whose reply may take so many bytes; its reply, or [`Ports::no_reply`], takes it off again.
+    pub(crate) fn expect_reply(&mut self, slot: usize, bytes: u32) {
         if let Some(port) = self.streams.get_mut(slot) {
             port.in_flight += 1;
+            port.asked_bytes += bytes as usize;
+            port.count(&mut self.kept_bytes);
         }
     }
 
     /// There will be no reply to a call.
-    pub(crate) fn no_reply(&mut self, slot: usize) {
+    pub(crate) fn no_reply(&mut self, slot: usize, bytes: u32) {
         if let Some(port) = self.streams.get_mut(slot) {
-            port.in_flight = port.in_flight.saturating_sub(1);
+            port.answered(bytes, &mut self.kept_bytes);
+        }
+    }
+
+    /// Whether another call may be read from a client with at most `calls_max` in flight. One that keeps nothing always
+    /// may, whatever the others do.
+    pub(crate) fn has_room(&self, slot: usize, calls_max: u32) -> bool {
+        self.streams.get(slot).is_none_or(|port| {
+            let left = CLIENTS_BYTES_MAX.saturating_sub(self.kept_bytes);
+            let bytes = port.counted_bytes;
+            port.in_flight < calls_max && (bytes == 0 || bytes < CLIENT_BYTES_MAX.min(left))
+        })
+    }
+
+    /// A client has taken no byte for too long: its reader closes the connection.
+    pub(crate) fn give_up(&mut self, slot: usize, connection: ConnectionId) {
+        if let Some(port) = self.streams.get_mut(slot).filter(|port| port.connection == connection) {
+            port.broken = true;
+            // Also where it waits for bytes.
+            let _ = socket2::SockRef::from(&*port.stream).shutdown(std::net::Shutdown::Both);
+            port.wake_reader();
         }
     }
 
@@ -205,7 +261,14 @@ impl Ports {
     fn queue_stream(&mut self, slot: u32, connection: ConnectionId, bytes: &[u8]) {
         let Some(port) = self.stream(slot, connection) else { return };
         port.out.push(bytes);
+        self.count(slot as usize);
         self.mark_stream(slot as usize);
+    }
+
+    fn count(&mut self, slot: usize) {
+        if let Some(port) = self.streams.get_mut(slot) {
+            port.count(&mut self.kept_bytes);
+        }
     }
 
     /// Writes or queues replies that lie in `buffer`.
@@ -219,17 +282,18 @@ impl Ports {
                 port.broken = true;
             } else if port.out.is_empty() {
                 port.wake_reader();
-                return;
+                return self.count(slot as usize);
             }
         } else {
             bytes.for_each(|run| port.out.push(run));
         }
+        self.count(slot as usize);
         self.mark_stream(slot as usize);
     }
 
-    fn replied_stream(&mut self, slot: u32, connection: ConnectionId, replies: u32) {
+    fn replied_stream(&mut self, slot: u32, connection: ConnectionId, bytes: u32) {
         if let Some(port) = self.streams.get_mut(slot as usize).filter(|port| port.connection == connection) {
-            port.in_flight = port.in_flight.saturating_sub(replies);
+            port.answered(bytes, &mut self.kept_bytes);
             port.wake_reader();
         }
     }
@@ -278,7 +342,9 @@ impl Ports {
         for slot in dirty.drain(..) {
             let Some(port) = self.streams.get_mut(slot) else { continue };
             port.dirty = None;
-            match port.out.flush(&port.stream) {
+            let flushed = port.out.flush(&port.stream);
+            port.count(&mut self.kept_bytes);
+            match flushed {
                 Ok(()) if port.out.is_empty() => port.wake_reader(),
                 Ok(()) => {
                     port.blocked = true;
@@ -347,8 +413,8 @@ impl DatagramPort {
 impl Outlet for Ports {
     fn reply(&mut self, client: &Client, record: &[u8]) {
         match *client {
-            Client::Stream { connection, slot, .. } => {
-                self.replied_stream(slot, connection, 1);
+            Client::Stream { connection, slot, reply_bytes, .. } => {
+                self.replied_stream(slot, connection, reply_bytes);
                 self.queue_stream(slot, connection, record);
             }
             Client::Datagram { peer, socket, local } => {
@@ -466,8 +532,8 @@ impl Outlet for Batch<'_> {
         let start = at - self.buffer.start;
         let end = start + record.len();
         match *client {
-            Client::Stream { connection, slot, .. } => {
-                self.ports.replied_stream(slot, connection, 1);
+            Client::Stream { connection, slot, reply_bytes, .. } => {
+                self.ports.replied_stream(slot, connection, reply_bytes);
                 match self.lists.runs.last_mut() {
                     Some(run) if run.connection == connection && run.bytes.end == start => {
                         run.bytes.end = end;

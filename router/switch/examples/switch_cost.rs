@@ -94,7 +94,7 @@ fn call_cost() {
         switch.link_up(Time(1), *link, &mut Sink);
     }
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let client = Client::Stream { connection: ConnectionId(1), slot: 0, address };
+    let client = Client::Stream { connection: ConnectionId(1), slot: 0, address, reply_bytes: 0 };
     let mut call = Vec::new();
     rpc::begin_call(&mut call, 0, nfs3::PROGRAM, nfs3::VERSION, 1, &rpc::AUTH_NONE_CREDENTIAL);
     xdr::put_opaque(&mut call, &[7; 28]);

@@ -57,6 +57,9 @@ pub enum Client {
         slot: u32,
         /// The client's address, in canonical form.
         address: IpAddr,
+        /// Bytes that the reply may take beyond the usual few hundred: whoever keeps replies for slow readers counts them
+        /// beforehand.
+        reply_bytes: u32,
     },
     /// A UDP peer.
     Datagram {
@@ -81,7 +84,7 @@ impl Client {
 
     fn origin(&self, shard: u16) -> Origin {
         match self {
-            Self::Stream { connection, slot, address } => {
+            Self::Stream { connection, slot, address, .. } => {
                 Origin { shard, client: u64::from(*slot), peer: Peer::Stream(*connection), address: *address }
             }
             Self::Datagram { peer, socket, .. } => Origin {

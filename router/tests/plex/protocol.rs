@@ -207,3 +207,43 @@ async fn a05_mount_is_complete_over_both_transports() {
         }
     }
 }
+
+/// 200 replies of 1 MiB would be kept for a client that takes none of them; it is read no further long before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_no_replies_is_read_no_further() {
+    const READS: u32 = 200;
+    const READ_BYTES: u32 = 1 << 20;
+    let site = Site::start(1).await;
+    let root = root(&site).await;
+    let client = site.client(Transport::Tcp).await;
+    let file = std::fs::File::create(site.folder.path().join("large")).unwrap();
+    file.set_len(u64::from(READ_BYTES)).unwrap();
+    let (large, _) = nfs::lookup(&client, &root, "large").await.unwrap();
+
+    let before = counter(&site.wait("status", |_| true).await, "forwarded");
+    let mut greedy = Raw::connect(site.address()).await;
+    for xid in 0..READS {
+        let arguments = [&opaque(&large)[..], &[0; 8], &READ_BYTES.to_be_bytes()].concat();
+        greedy.send(&marked(&call(xid, (NFS, 3, 6), &arguments))).await;
+    }
+    let taken = || async { counter(&site.wait("status", |_| true).await, "forwarded") - before };
+    let mut seen = 0;
+    // Until no more are taken.
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = taken().await;
+        if now == seen {
+            break;
+        }
+        seen = now;
+    }
+    assert!((1..=40).contains(&seen), "{seen} calls taken");
+
+    // Others go on, and so does this one as soon as it reads.
+    let mut good = Raw::connect(site.address()).await;
+    assert_eq!(words(&good.ask(&getattr(1, &root)).await)[6], 0);
+    for _ in 0..READS {
+        let reply = greedy.reply().await.expect("the connection was closed");
+        assert!(reply.len() > READ_BYTES as usize);
+    }
+}

@@ -224,7 +224,7 @@ impl Sim {
         self.shards[shard].switch.client_opened(connection);
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, host));
         let slot = u32::try_from(self.connections).unwrap();
-        Peer { shard, client: Client::Stream { connection, slot, address } }
+        Peer { shard, client: Client::Stream { connection, slot, address, reply_bytes: 0 } }
     }
 
     pub(crate) fn close(&mut self, peer: Peer) {
