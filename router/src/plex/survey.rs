@@ -297,17 +297,25 @@ pub(crate) fn compare(other: &str, theirs: &Survey, ours: &Survey) -> Result<(),
     Ok(())
 }
 
-/// Whether two stores number the entries of every root alike. The surveys may be hours apart, so the entries that only
-/// one of them has say nothing; where cookies are mere positions, what was added moves those that both have.
+/// Whether two stores number the entries of every root alike. The surveys may be hours apart, and entries have come and
+/// gone: an entry says something where the same one follows it in both, since a cookie says where to go on (ext4: the
+/// place of the next entry). Where cookies count entries, what was added or removed moves those behind it.
 pub(crate) fn cookies_alike(a: &Survey, b: &Survey) -> bool {
     a.roots.iter().zip(&b.roots).all(|(a, b)| listed_alike(&a.listing, &b.listing))
 }
 
 fn listed_alike((a, a_verifier): &Listing, (b, b_verifier): &Listing) -> bool {
-    let theirs: HashMap<&[u8], u64> = b.iter().map(|(name, cookie)| (&name[..], *cookie)).collect();
-    let common = a.iter().filter(|(name, _)| name != b"." && name != b"..");
-    let mut common = common.filter_map(|(name, cookie)| Some((*cookie, *theirs.get(&name[..])?))).peekable();
+    let theirs: HashMap<_, _> = steps(b).collect();
+    let mut common = steps(a).filter_map(|(step, ours)| Some((ours, *theirs.get(&step)?))).peekable();
     a_verifier == b_verifier && common.peek().is_some() && common.all(|(ours, theirs)| ours == theirs)
+}
+
+/// The cookies between two entries, by the names of both.
+fn steps(entries: &[(Vec<u8>, u64)]) -> impl Iterator<Item = ((&[u8], &[u8]), u64)> {
+    entries.windows(2).filter_map(|pair| match pair {
+        [(name, cookie), (next, _)] => Some(((&name[..], &next[..]), *cookie)),
+        _ => None,
+    })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -324,14 +332,16 @@ mod tests {
             let entries = entries.iter().map(|(name, cookie)| (name.as_bytes().to_vec(), *cookie)).collect();
             (entries, verifier.to_be_bytes().to_vec())
         };
-        let before = listing(&[(".", 1), ("..", 2), ("a", 71), ("b", 5)], 0);
+        let before = listing(&[("a", 20), ("b", 30), ("c", 40), ("d", 50)], 0);
         for (after, alike) in [
-            (listing(&[(".", 1), ("..", 2), ("a", 71), ("b", 5)], 0), true),
-            (listing(&[("b", 5), ("new", 30), ("a", 71)], 0), true),
-            (listing(&[("new", 71), ("a", 5), ("b", 30)], 0), false),
-            (listing(&[("a", 71), ("b", 5)], 9), false),
+            (listing(&[("a", 20), ("b", 30), ("c", 40), ("d", 50)], 0), true),
+            // A new entry is where b went on; c goes on where it did.
+            (listing(&[("a", 20), ("b", 25), ("new", 30), ("c", 40), ("d", 60)], 0), true),
+            // Entries are counted, and c is another one by now.
+            (listing(&[("a", 20), ("b", 30), ("new", 40), ("c", 50), ("d", 60)], 0), false),
+            (listing(&[("a", 20), ("b", 30), ("c", 40), ("d", 50)], 9), false),
             // Nothing to compare by.
-            (listing(&[(".", 1), ("..", 2), ("c", 71)], 0), false),
+            (listing(&[("a", 20), ("c", 40)], 0), false),
             (Listing::default(), false),
         ] {
             assert_eq!(listed_alike(&before, &after), alike, "{after:?}");
