@@ -18,7 +18,7 @@ use super::table::{Side, aligned};
 enum MethodName {
     /// The paper's plain composition
     Plain,
-    /// What the router uses
+    /// Two seasonal members, averaged by how well each has done; the default of the library
     Recommended,
 }
 
