@@ -22,9 +22,11 @@
 //! open: [`NamespaceLimits`]. All are counted in [`StoreCounts`], or by [`Namespace::files`] and
 //! [`Namespace::refused`].
 //!
-//! In inode mode a handle whose file is not where it was is looked for by a walk of the tree, one at a time, which
-//! holds up the calls that wait for it; while the next walk has to wait its turn, the answer is
-//! `NFS3ERR_JUKEBOX`, upon which clients come back.
+//! In inode mode a handle whose file is not where it was is looked for: in the directories that changed lately,
+//! then by a walk of the tree, one at a time, which holds up the calls that wait for it. Searches rest for as long as
+//! they took. A call waits up to half a second for the end of a rest; only in trees whose walk takes longer than that,
+//! and for files that are in none of the 64 directories that changed last, the answer can be `NFS3ERR_JUKEBOX`, upon
+//! which most clients come back.
 //!
 //! `nfs3_server` logs ordinary NFS errors (a missing name, a full folder) as errors of its own; the filter
 //! `nfs3_server=off` keeps them out of the log.
@@ -37,7 +39,7 @@
 //! - Replies to READDIR carry no attributes of the directory (READDIRPLUS and all others do).
 //! - Retransmissions are not recognised: a repeated call runs again. The router in front sees to that.
 //! - Metadata and data calls run on the runtime's threads, as they take microseconds on a local file system;
-//!   COMMIT and stable WRITEs, which wait for the disk, run on its blocking threads.
+//!   COMMIT and stable WRITEs, which wait for the disk, and searches run on its blocking threads.
 
 mod alarm;
 mod attributes;

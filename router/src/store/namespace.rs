@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use nfs3_types::nfs3::{fattr3, nfsstat3};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::StoreError;
@@ -184,7 +185,7 @@ impl Namespace {
             match op() {
                 Ok(value) => return Ok(value),
                 Err(Fault::Status(status)) => return Err(status),
-                Err(Fault::Lost(id)) => self.find(id)?,
+                Err(Fault::Lost(id)) => apart(|| self.find(id))?,
             }
         }
         op().map_err(|fault| match fault {
@@ -328,6 +329,16 @@ impl Namespace {
             }
             Ok(rustix::fs::readlinkat(&self.root, path, Vec::new())?.into_bytes())
         })
+    }
+}
+
+/// Runs what may take long and waits, so that the other calls of the runtime's thread go on meanwhile.
+fn apart<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current() {
+        Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
+            tokio::task::block_in_place(work)
+        }
+        _ => work(),
     }
 }
 

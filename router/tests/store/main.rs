@@ -5,3 +5,4 @@ mod client;
 mod device;
 mod files;
 mod guard;
+mod search;
