@@ -21,10 +21,12 @@ pub mod time;
 
 mod calls;
 mod links;
+mod moves;
 mod pending;
 mod replies;
 mod resolve;
 mod shared;
+mod upkeep;
 mod window;
 
 pub use pending::LinkId;
