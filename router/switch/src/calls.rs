@@ -5,6 +5,7 @@ use crate::listings::Untagged;
 use crate::meter::Meter;
 use crate::pending::{PinDebt, Place, Purpose, Slot};
 use crate::shared::is_there;
+use crate::suspects::Losses;
 use crate::time::Time;
 use crate::{Client, DATAGRAM_TRANSFER_BYTES_MAX, Outlet, Switch, Verdict};
 use clockwork_placement::{HandleHash, StoreId};
@@ -318,6 +319,7 @@ impl<M: Meter> Switch<M> {
             purpose: Purpose::Client(*client),
             since: now,
             sends: 1,
+            losses: Losses::default(),
             hash: read.hash,
             ticket,
             pin,

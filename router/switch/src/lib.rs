@@ -26,6 +26,7 @@ mod pending;
 mod replies;
 mod resolve;
 mod shared;
+mod suspects;
 mod upkeep;
 mod window;
 
@@ -33,6 +34,7 @@ pub use pending::LinkId;
 pub use shared::{
     DATAGRAM_TRANSFER_BYTES_MAX, DuplicateCache, Shared, SharedLimits, StoreFacts, TransferSizes, Transport,
 };
+pub use suspects::GivenUp;
 
 use arc_swap::{ArcSwap, Cache};
 use clockwork_placement::{StoreId, Table};
@@ -205,6 +207,8 @@ counters! {
     doubts_settled,
     /// Commits that the router made for a writer.
     commits_made,
+    /// Calls answered SYSTEM_ERR because connections to stores were lost under them time and again.
+    given_up,
     /// READ, READDIR and WRITE calls lowered to what the store's transport carries.
     lowered,
 }
@@ -247,6 +251,8 @@ struct StoreQueue {
     window: window::Window,
     held: VecDeque<u32>,
     held_bytes: usize,
+    /// Calls under which links are lost time and again.
+    suspects: suspects::Suspects,
 }
 
 /// The cell that holds the routing table in force.
@@ -280,6 +286,8 @@ pub struct Switch<M: Meter> {
     routes: Cache<TableInForce, Arc<Table>>,
     meter: M,
     counters: Counters,
+    /// The last one, until somebody asks.
+    given_up: Option<GivenUp>,
     scratch: Vec<u8>,
 }
 
@@ -303,6 +311,7 @@ impl<M: Meter> Switch<M> {
             held_bytes: 0,
             meter,
             counters: Counters::default(),
+            given_up: None,
             scratch: Vec::new(),
         }
     }
@@ -368,7 +377,7 @@ impl<M: Meter> Switch<M> {
     pub fn store_calls(&self, store: StoreId) -> (u32, usize) {
         self.stores.get(store.index()).map_or((0, 0), |queue| {
             let own: usize = queue.links.iter().map(|link| self.links[usize::from(link.0)].held.len()).sum();
-            (queue.outstanding, queue.held.len() + own)
+            (queue.outstanding, queue.held.len() + queue.suspects.len() + own)
         })
     }
 

@@ -43,15 +43,28 @@ impl<M: Meter> Switch<M> {
             .into_iter()
             .map(|xid| {
                 self.take_back(xid);
+                self.suspect_back(store, xid);
+                if let Some(slot) = self.pending.get_mut(xid) {
+                    slot.losses.link_lost();
+                }
                 if renumber { self.renumber(xid) } else { xid }
             })
             .collect();
         // They were made before whatever is held already, so they go in front. What may run only once waits for the port
         // that the store knows it by; the rest may go over another link at once.
         let bound = !renumber && self.stores[store.index()].links.len() > 1;
+        let mut suspects = Vec::new();
         for xid in taken.into_iter().rev() {
-            let once = self.pending.get(xid).is_some_and(|slot| !slot.procedure.is_idempotent());
-            self.held(store, (bound && once).then_some(link)).push_front(xid);
+            let Some(slot) = self.pending.get(xid) else { continue };
+            let own = (bound && !slot.procedure.is_idempotent()).then_some(link);
+            if slot.losses.suspect() {
+                suspects.push((xid, own));
+            } else {
+                self.held(store, own).push_front(xid);
+            }
+        }
+        for (xid, own) in suspects.into_iter().rev() {
+            self.set_apart(now, xid, own);
         }
         self.pump(now, store, out);
     }

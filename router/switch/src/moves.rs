@@ -30,6 +30,11 @@ impl<M: Meter> Switch<M> {
     /// or none, they wait on.
     pub fn store_lost(&mut self, now: Time, store: StoreId, out: &mut impl Outlet) {
         self.shared.suspect_restart(store);
+        self.reroute(now, store, out);
+    }
+
+    /// Sends the calls of a store that is lost where the table now sends them.
+    pub(crate) fn reroute(&mut self, now: Time, store: StoreId, out: &mut impl Outlet) {
         let table = self.shared.table.load_full();
         for xid in self.pending.select(|slot| slot.store == store) {
             let Some(slot) = self.pending.get(xid) else { continue };
@@ -39,6 +44,7 @@ impl<M: Meter> Switch<M> {
             };
             match moved {
                 Moved::To(new) if new == store => {}
+                _ if self.stays_when_lost(now, xid) => self.keep_suspect(now, xid),
                 Moved::To(new) => self.move_call(now, xid, (store, new), out),
                 Moved::Listing(new) if self.shared.cookies_alike() => {
                     self.move_call(now, xid, (store, new), out);
@@ -48,13 +54,22 @@ impl<M: Meter> Switch<M> {
         }
         // Whatever has left must not stand in the way of calls to come.
         let Self { pending, stores, links, .. } = self;
-        let waits = |xid: &u32| pending.get(*xid).is_some_and(|slot| slot.store == store);
         let queue = &mut stores[store.index()];
-        queue.held.retain(waits);
+        let in_turn =
+            |xid: &u32| pending.get(*xid).is_some_and(|slot| slot.store == store && !slot.losses.suspect());
+        queue.held.retain(in_turn);
+        queue.suspects.retain(|xid| pending.get(xid).is_some_and(|slot| slot.store == store));
         for link in &queue.links {
-            links[usize::from(link.0)].held.retain(waits);
+            links[usize::from(link.0)].held.retain(in_turn);
         }
         self.pump(now, store, out);
+    }
+
+    /// Notes that the store which has a call is lost; whether the call waits for it all the same.
+    fn stays_when_lost(&mut self, now: Time, xid: u32) -> bool {
+        let Some(slot) = self.pending.get_mut(xid) else { return false };
+        slot.losses.store_lost();
+        slot.losses.stays(now.since(slot.since))
     }
 
     /// A client's call as another store's transport can carry it.
@@ -73,6 +88,7 @@ impl<M: Meter> Switch<M> {
 
     fn move_call(&mut self, now: Time, xid: u32, (from, to): (StoreId, StoreId), out: &mut impl Outlet) {
         self.take_back(xid);
+        self.suspect_back(from, xid);
         self.give_up_measured(now, xid);
         // Who drops repeats may have had the call under this number before it went elsewhere and came back.
         let drops = self.shared.stores[to.index()].duplicate_cache == DuplicateCache::None;
@@ -95,6 +111,10 @@ impl<M: Meter> Switch<M> {
         if let (Place::Held(message), Some(_)) = (&slot.place, slot.token) {
             let handle = handle_of(slot.procedure, message).unwrap_or_default();
             slot.token = Some(meter.call(to, slot.procedure.class(), &message[handle], slot.hash));
+        }
+        if slot.losses.suspect() {
+            self.set_apart(now, xid, None);
+            return;
         }
         self.stores[to.index()].held.push_back(xid);
         self.pump(now, to, out);
@@ -120,6 +140,7 @@ impl<M: Meter> Switch<M> {
         self.take_back(xid);
         self.give_up_measured(now, xid);
         let Some(slot) = self.pending.remove(xid) else { return };
+        self.suspect_back(slot.store, xid);
         if let Place::Held(message) = &slot.place {
             self.unhold_bytes(slot.store, message.len());
         }
@@ -164,6 +185,6 @@ fn arguments_of(procedure: Procedure, message: &[u8]) -> Option<Arguments> {
     nfs3::arguments(procedure, message, header.arguments).ok()
 }
 
-fn handle_of(procedure: Procedure, message: &[u8]) -> Option<Span> {
+pub(crate) fn handle_of(procedure: Procedure, message: &[u8]) -> Option<Span> {
     arguments_of(procedure, message)?.handle()
 }

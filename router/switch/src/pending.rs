@@ -10,6 +10,7 @@ use crate::duplicates::Ticket;
 use crate::pins::PinToken;
 use crate::resolve::Resolution;
 use crate::send_log::LogPosition;
+use crate::suspects::Losses;
 use crate::time::Time;
 use clockwork_placement::{HandleHash, StoreId};
 use clockwork_wire::nfs3::Procedure;
@@ -64,6 +65,7 @@ pub(crate) struct Slot<T> {
     pub(crate) since: Time,
     /// How often the call was sent over its link.
     pub(crate) sends: u8,
+    pub(crate) losses: Losses,
     pub(crate) hash: HandleHash,
     pub(crate) ticket: Option<Ticket>,
     pub(crate) pin: PinDebt,
@@ -170,3 +172,7 @@ impl<T> Pending<T> {
         xids
     }
 }
+
+/// Every call passes through its slot: what is seldom needed must not make it larger.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Slot<[u32; 2]>>() <= 208);

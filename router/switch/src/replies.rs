@@ -51,7 +51,7 @@ impl<M: Meter> Switch<M> {
             return;
         }
         let Some(slot) = self.pending.remove(xid) else { return };
-        let mut error = Vec::new();
+        let mut error;
         let (record, results) = match body {
             Some(rpc::ReplyBody::Accepted { stat: 0, results }) => {
                 let results = nfs3::results(slot.procedure, record, MARK + results).ok();
@@ -60,10 +60,7 @@ impl<M: Meter> Switch<M> {
             }
             Some(_) => (record, None),
             None => {
-                error.extend_from_slice(&[0; MARK]);
-                clockwork_wire::answer::system_err(&mut error, xid);
-                let mark = clockwork_wire::record::mark(error.len() - MARK);
-                error[..MARK].copy_from_slice(&mark);
+                error = system_err(xid);
                 (&mut error[..], None)
             }
         };
@@ -77,11 +74,27 @@ impl<M: Meter> Switch<M> {
             Place::Sent { link, at, .. } => Some((link, at)),
             Place::Held(_) => None,
         };
+        let suspect = slot.losses.suspect();
         self.replied(now, slot, &ReadReply { results }, record, out);
         if let Some((link, at)) = place {
             self.links[usize::from(link.0)].log.release(at);
         }
         self.pump(now, store, out);
+        if suspect {
+            self.suspect_back(store, xid);
+            self.send_suspect(now, store, out);
+        }
+    }
+
+    /// Answers a call in a store's stead: `record` is an error of the RPC layer with its mark.
+    pub(crate) fn refused(
+        &mut self,
+        now: Time,
+        slot: Slot<M::Token>,
+        record: &mut [u8],
+        out: &mut impl Outlet,
+    ) {
+        self.replied(now, slot, &ReadReply { results: None }, record, out);
     }
 
     fn replied(
@@ -310,6 +323,7 @@ impl<M: Meter> Switch<M> {
                     purpose: Purpose::Client(*client),
                     since: slot.since,
                     sends: slot.sends,
+                    losses: slot.losses,
                     hash: slot.hash,
                     ticket: slot.ticket.take(),
                     pin: PinDebt::None,
@@ -376,6 +390,15 @@ impl<M: Meter> Switch<M> {
             self.finish(now, &mut resolution.slot, &client, &read, &mut resolution.record, out);
         }
     }
+}
+
+/// SYSTEM_ERR for a call, with its record mark.
+pub(crate) fn system_err(xid: u32) -> Vec<u8> {
+    let mut record = vec![0; MARK];
+    clockwork_wire::answer::system_err(&mut record, xid);
+    let mark = clockwork_wire::record::mark(record.len() - MARK);
+    record[..MARK].copy_from_slice(&mark);
+    record
 }
 
 /// Transfers are multiples of this many bytes, whichever store answers.

@@ -3,6 +3,7 @@
 use crate::links::{RETRANSMIT_FIRST, wait};
 use crate::meter::Meter;
 use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
+use crate::suspects::Losses;
 use crate::time::Time;
 use crate::{Outlet, Switch};
 use clockwork_placement::{HandleHash, StoreId};
@@ -28,6 +29,7 @@ impl<M: Meter> Switch<M> {
             // A log may have room again without a reply having come.
             self.pump(now, store, out);
         }
+        self.turn_to_suspects(now, out);
         if self.shard == 0 {
             self.shared.duplicates.expire(now);
             self.commit_overdue(now, out);
@@ -59,6 +61,7 @@ impl<M: Meter> Switch<M> {
             purpose,
             since: now,
             sends: 1,
+            losses: Losses::default(),
             hash,
             ticket: None,
             pin,

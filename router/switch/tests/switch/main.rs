@@ -10,6 +10,7 @@ mod commits;
 mod doubts;
 mod links;
 mod listings;
+mod poison;
 mod random;
 mod repeats;
 mod weights;

@@ -7,7 +7,7 @@ mod store;
 
 pub(crate) use files::{Cluster, Cookies};
 pub(crate) use ledger::Ledger;
-pub(crate) use store::{Repeats, Spec, Store};
+pub(crate) use store::{Ends, Repeats, Spec, Store};
 
 use clockwork_placement::{StoreEntry, StoreId, StoreState, Table};
 use clockwork_switch::duplicates::{ConnectionId, DuplicateLimits, Origin, Peer as OriginPeer};
@@ -529,6 +529,10 @@ impl Sim {
             }
             Accepted::Answer(reply) => self.answer(from, store, &reply),
             Accepted::Drop => {}
+            Accepted::Poison(Ends::Connection) => {
+                self.after(LATENCY, Event::Break(from.shard, from.link, from.connection));
+            }
+            Accepted::Poison(Ends::Store) => self.crash(store),
         }
     }
 

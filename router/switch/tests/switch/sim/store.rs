@@ -90,6 +90,8 @@ pub(crate) struct Store {
     pub(crate) hung: bool,
     /// It never answers calls on this file.
     pub(crate) hangs: Option<Vec<u8>>,
+    /// What a call on this file makes of it.
+    pub(crate) poison: Option<(Vec<u8>, Ends)>,
     /// It runs calls and its replies are lost.
     pub(crate) mute: bool,
     /// False: nobody can connect.
@@ -112,6 +114,7 @@ impl Store {
             index,
             hung: false,
             hangs: None,
+            poison: None,
             mute: false,
             alive: true,
             incarnation: 0,
@@ -128,6 +131,11 @@ impl Store {
         let call = rpc::parse_call(message).unwrap();
         let xid = call.xid;
         self.xids.push(xid);
+        if let Some((file, ends)) = &self.poison
+            && message[call.arguments + 4..].starts_with(file)
+        {
+            return Accepted::Poison(*ends);
+        }
         if self.hangs.as_ref().is_some_and(|file| message[call.arguments + 4..].starts_with(file)) {
             return Accepted::Drop;
         }
@@ -183,9 +191,19 @@ impl Store {
     }
 }
 
+/// What a poison call ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// The connection that it came over.
+    Connection,
+    /// The store, which stays away.
+    Store,
+}
+
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Run,
     Answer(Vec<u8>),
     Drop,
+    Poison(Ends),
 }
