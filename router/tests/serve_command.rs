@@ -1,8 +1,10 @@
 //! `clockwork serve` says what it serves, serves it, and ends cleanly when told to.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 fn clockwork() -> Command {
     Command::new(env!("CARGO_BIN_EXE_clockwork"))
@@ -98,6 +100,78 @@ fn it_serves_until_it_is_told_to_end_and_keeps_what_was_decided() {
         assert_eq!(status.code(), Some(0), "{log}");
         assert!(log.contains("SIGTERM") && !log.contains("ERROR") && !log.contains("panicked"), "{log}");
     }
+}
+
+/// What a process has in memory, KiB.
+fn resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a02_hostile_marks_cost_less_than_a_mebibyte_and_few_lines_in_the_log() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_store, store) = store(data.path(), "a");
+    let config = folder.path().join("plex.toml");
+    let text = format!(
+        "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\nlisten = \"off\"\n[history]\npath = \"off\"\n\
+         [[store]]\nname = \"a\"\naddress = \"{store}\"\nduplicate_cache = \"none\"\nprivileged_port = false\n\
+         [[export]]\npath = \"/export\"\nclients = [\"127.0.0.0/8\"]\nsecure = false\n",
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = clockwork();
+    command.arg("serve").arg("--config").arg(&config);
+    let mut serve = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mount = lines(&mut serve.0, "mount ").pop().unwrap();
+    let port: u16 = mount.split("port=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    let connect = || {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        stream
+    };
+    let mut good = connect();
+    // NFS NULL with an empty credential: mark, XID, CALL, RPC version 2, program, version, procedure, four words.
+    let null = [0x8000_0028_u32, 7, 0, 2, 100_003, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let mut others_go_on = || {
+        good.write_all(&null).unwrap();
+        let mut reply = [0; 28];
+        good.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0, 0, 0, 7]);
+    };
+    let attack = |rounds: usize| {
+        for _ in 0..rounds {
+            for bytes in [&b"\xff\xff\xff\xff"[..], b"\x13BitTorrent protocol", b"GET / HTTP/1.1\r\n\r\n"] {
+                let mut bad = connect();
+                bad.write_all(bytes).unwrap();
+                let mut rest = Vec::new();
+                // Closed or reset within the second of the read timeout, without a reply.
+                let end = bad.read_to_end(&mut rest);
+                assert!(end.is_ok_and(|read| read == 0) || bad.peek(&mut [0]).is_ok_and(|n| n == 0));
+            }
+        }
+    };
+    // What the first connections need once is no growth.
+    attack(10);
+    others_go_on();
+    let before_kib = resident_kib(serve.0.id());
+    attack(100);
+    // As long as a record may be, and nothing of it comes.
+    let mut waiting: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    for stream in &mut waiting {
+        stream.write_all(&(0x8000_0000_u32 | 1 << 20).to_be_bytes()).unwrap();
+    }
+    others_go_on();
+    std::thread::sleep(Duration::from_millis(100));
+    let grown_kib = resident_kib(serve.0.id()).saturating_sub(before_kib);
+    assert!(grown_kib < 1024, "grown by {grown_kib} KiB");
+    others_go_on();
+    drop(waiting);
+    assert!(Command::new("kill").arg(serve.0.id().to_string()).status().unwrap().success());
+    let mut log = String::new();
+    serve.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let warned = log.lines().filter(|line| line.contains("sends no RPC records")).count();
+    assert!((1..=40).contains(&warned), "{warned} lines for 330 connections:\n{log}");
 }
 
 #[test]

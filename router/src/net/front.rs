@@ -1,7 +1,7 @@
 //! Clients: their connections and datagrams on the way in.
 
 use super::MountReply;
-use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
 use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
 use super::ports::Ports;
 use super::shard::{Inner, Shard};
@@ -27,6 +27,10 @@ const HALF_CLOSED_MAX: Duration = Duration::from_secs(30);
 
 /// How long replies wait for a client that takes no byte of them; then its connection is closed.
 const STALLED_MAX: Duration = Duration::from_secs(60);
+
+/// How long a record that has begun waits for the next of its bytes; then the connection is closed: what has come of
+/// it is kept.
+const UNFINISHED_MAX: Duration = Duration::from_secs(60);
 
 /// Accepts the clients of one address.
 pub(crate) async fn serve_streams(shard: Rc<Shard>, listener: std::net::TcpListener) {
@@ -124,6 +128,10 @@ impl StreamClient {
                     tracing::warn!(client = %self.peer, %error, count, "closed a connection that sends no RPC records");
                 }
             }
+            Err(error @ InboundError::Unfinished(_)) => {
+                self.shard.inner.borrow_mut().counters.unfinished_records += 1;
+                tracing::debug!(client = %self.peer, %error, "closed a connection");
+            }
             Err(InboundError::Io(error)) => tracing::debug!(client = %self.peer, %error, "connection lost"),
         }
     }
@@ -137,7 +145,7 @@ impl StreamClient {
             }
             match self.read_once(&mut inbound, admitted)? {
                 Received::Closed => return Ok(()),
-                Received::Drained => readable(&self.stream).await?,
+                Received::Drained => inbound.readable(&self.stream, UNFINISHED_MAX).await?,
                 // Others get their turn between two reads.
                 Received::More => tokio::task::yield_now().await,
                 Received::Stopped => {}
@@ -149,11 +157,14 @@ impl StreamClient {
     fn has_room(&self) -> io::Result<bool> {
         let mut inner = self.shard.inner.borrow_mut();
         // A client that does not read its replies is not read either.
-        let room = inner.ports.has_room(self.slot, self.shard.client_calls_max);
-        match inner.ports.streams.get_mut(self.slot) {
+        let ports = &mut inner.ports;
+        let room = ports.has_room(self.slot, self.shard.client_calls_max);
+        match ports.streams.get_mut(self.slot) {
             Some(port) if port.broken => Err(io::ErrorKind::BrokenPipe.into()),
             Some(port) => {
                 port.reader_waits = !room;
+                let bytes = !room && port.in_flight < self.shard.client_calls_max;
+                ports.counters.reply_bytes_full += u64::from(bytes);
                 Ok(room)
             }
             None => Err(io::ErrorKind::NotConnected.into()),

@@ -4,6 +4,7 @@
 use clockwork_wire::record::{Progress, RecordError, RecordLimits, RecordReader};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -47,6 +48,8 @@ pub(crate) enum InboundError {
     Io(#[from] io::Error),
     #[error(transparent)]
     Record(#[from] RecordError),
+    #[error("a record has begun, and no more of it has come for {} s", .0.as_secs_f32())]
+    Unfinished(Duration),
 }
 
 /// The inbound side of one connection.
@@ -64,6 +67,21 @@ pub(crate) struct Inbound {
 impl Inbound {
     pub(crate) fn new(limits: RecordLimits) -> Self {
         Self { reader: RecordReader::new(limits), tail: Vec::new(), filled: 0, wanted: 0, stopped: false }
+    }
+
+    /// Waits until `stream` has bytes; where a record has begun, for so long at the most.
+    pub(crate) async fn readable(
+        &self,
+        stream: &TcpStream,
+        unfinished_max: Duration,
+    ) -> Result<(), InboundError> {
+        if self.filled == 0 {
+            return Ok(readable(stream).await?);
+        }
+        match tokio::time::timeout(unfinished_max, readable(stream)).await {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(InboundError::Unfinished(unfinished_max)),
+        }
     }
 
     /// Reads once from `stream`, without waiting, and hands what has come to `sink`.
@@ -164,5 +182,57 @@ fn receive(stream: &TcpStream, buffer: &mut [u8], drained: &mut bool) -> io::Res
         }
         (None, Err(error)) => Err(error),
         (None, Ok(())) => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clockwork_wire::record;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    struct Count(usize);
+
+    impl RecordSink for Count {
+        fn record(&mut self, _: &mut [u8], _: Range<usize>) -> Flow {
+            self.0 += 1;
+            Flow::Continue
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_has_begun_waits_for_its_rest_so_long_and_an_idle_connection_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let limit = Duration::from_millis(100);
+        let mut inbound = Inbound::new(RecordLimits::default());
+        let (mut shared, mut count) = (vec![0; 4096], Count(0));
+        // A new socket may be said to be readable once without having anything.
+        let mut idle = async || {
+            loop {
+                inbound.readable(&stream, limit).await.unwrap();
+                let _ = inbound.read(&stream, &mut shared, &mut count).unwrap();
+            }
+        };
+        assert!(tokio::time::timeout(limit * 3, idle()).await.is_err(), "between records nothing is due");
+        let record = [&record::mark(8)[..], &[7; 8]].concat();
+        // In two parts, the second in time; then half of one.
+        for (part, records) in [(&record[..3], 0), (&record[3..], 1), (&record[..9], 1)] {
+            client.write_all(part).await.unwrap();
+            tokio::time::sleep(limit / 4).await;
+            inbound.readable(&stream, limit).await.unwrap();
+            let received = inbound.read(&stream, &mut shared, &mut count).unwrap();
+            assert!(matches!(received, Received::Drained), "{received:?}");
+            assert_eq!(count.0, records);
+        }
+        let ended = loop {
+            match inbound.readable(&stream, limit).await {
+                Ok(()) => drop(inbound.read(&stream, &mut shared, &mut count).unwrap()),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(ended, InboundError::Unfinished(after) if after == limit), "{ended}");
     }
 }

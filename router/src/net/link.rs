@@ -3,6 +3,7 @@
 use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
 use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
 use super::ports::Batch;
+use super::seldom::Seldom;
 use super::shard::{Inner, Shard};
 use crate::heat::Recorder;
 use clockwork_placement::StoreId;
@@ -15,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Notify;
@@ -149,6 +150,7 @@ fn flush_datagrams(socket: &UdpSocket, sender: &mut Sender, log: &mut SendLog) -
 pub(crate) async fn run_link(shard: Rc<Shard>, link: LinkId, spec: LinkSpec) {
     let mut backoff = BACKOFF_FIRST;
     let mut port = None;
+    let mut losses = Seldom::default();
     loop {
         let attempt = match spec.transport {
             Transport::Stream => connect_stream(&spec, port).await.map(|s| LinkSocket::Stream(Rc::new(s))),
@@ -167,7 +169,11 @@ pub(crate) async fn run_link(shard: Rc<Shard>, link: LinkId, spec: LinkSpec) {
                 if std::mem::take(&mut inner.links[usize::from(link.0)].heard) {
                     backoff = BACKOFF_FIRST;
                 }
-                tracing::warn!(store = %spec.name, address = %spec.address, %error, "lost the connection to a store");
+                // What a store ends connections for may come again and again.
+                if let Some(unsaid) = losses.turn(Instant::now()) {
+                    let (store, address) = (&spec.name, &spec.address);
+                    tracing::warn!(%store, %address, %error, unsaid, "lost the connection to a store");
+                }
             }
             Err(error) => {
                 shard.inner.borrow_mut().counters.link_failures += 1;

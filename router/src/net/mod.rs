@@ -16,6 +16,7 @@ mod mmsg;
 mod outbound;
 mod portmap;
 mod ports;
+mod seldom;
 mod shard;
 
 pub use link::{LinkSpec, may_bind_reserved_port};

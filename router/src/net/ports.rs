@@ -98,6 +98,8 @@ pub struct PortCounters {
     pub datagrams_dropped: u64,
     /// Replies for connections that have gone.
     pub orphaned_replies: u64,
+    /// How often a client was read no further because of the bytes of replies that wait.
+    pub reply_bytes_full: u64,
 }
 
 /// All ways out of a shard.
@@ -199,6 +201,11 @@ impl Ports {
             let bytes = port.counted_bytes;
             port.in_flight < calls_max && (bytes == 0 || bytes < CLIENT_BYTES_MAX.min(left))
         })
+    }
+
+    /// Bytes of replies that wait for clients or are asked for by them, and how many there may be.
+    pub(crate) fn reply_bytes(&self) -> (usize, usize) {
+        (self.kept_bytes, CLIENTS_BYTES_MAX)
     }
 
     /// A client has taken no byte for too long: its reader closes the connection.

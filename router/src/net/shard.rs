@@ -4,12 +4,13 @@ use super::front::{serve_datagrams, serve_streams};
 use super::link::{LinkPort, LinkSpec, run_link};
 use super::listen::Listeners;
 use super::ports::{PortCounters, Ports};
+use super::seldom::Seldom;
 use super::{Command, Desk};
 use crate::heat::{Recorder, ShardPeriod, StoreTotals};
 use clockwork_placement::StoreId;
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
-use clockwork_switch::{Counters, LinkId, Shared, Switch, SwitchLimits};
+use clockwork_switch::{Counters, GivenUp, LinkId, Shared, Switch, SwitchLimits};
 use clockwork_wire::record::RecordLimits;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -64,6 +65,8 @@ pub struct NetCounters {
     pub framing_errors: u64,
     /// Links to stores that were lost.
     pub links_lost: u64,
+    /// Client connections closed because the rest of a record did not come.
+    pub unfinished_records: u64,
     /// Link attempts that failed.
     pub link_failures: u64,
 }
@@ -81,6 +84,8 @@ pub struct ShardStatus {
     pub pending_calls: (usize, usize),
     /// Bytes of calls held for stores, and how many there can be.
     pub held_bytes: (usize, usize),
+    /// Bytes of replies that wait for clients or may come for them, and how many there can be.
+    pub reply_bytes: (usize, usize),
     /// What this shard knows of each store.
     pub stores: Vec<StoreInShard>,
     /// Files with heat counters of their own, and calls counted together because there were too many files.
@@ -161,12 +166,18 @@ impl Shard {
     async fn run_ticker(self: Rc<Self>) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut losses = Seldom::default();
         loop {
             interval.tick().await;
             let now = self.now();
             let mut inner = self.inner.borrow_mut();
             let Inner { switch, ports, .. } = &mut *inner;
             switch.tick(now, ports);
+            if let Some(given_up) = switch.take_given_up()
+                && let Some(unsaid) = losses.turn(Instant::now())
+            {
+                warn_given_up(switch.shared(), &given_up, unsaid);
+            }
         }
     }
 
@@ -204,6 +215,7 @@ impl Shard {
                     net: *counters,
                     pending_calls: switch.pending_calls(),
                     held_bytes: switch.held_bytes(),
+                    reply_bytes: ports.reply_bytes(),
                     stores: stores.map(|store| store_in_shard(switch, links, store)).collect(),
                     heat_files: switch.meter().files(),
                     connections: ports.streams.len(),
@@ -214,6 +226,24 @@ impl Shard {
         }
         true
     }
+}
+
+/// Names a call that seems to make stores end connections, so that somebody can look what is with the file.
+fn warn_given_up(shared: &Shared, call: &GivenUp, unsaid: u64) {
+    let file: String = call.handle.iter().map(|byte| format!("{byte:02x}")).collect();
+    let store = shared.stores.get(call.store.index()).map_or("", |store| &store.name);
+    let client = call.client.map_or_else(|| "this router".to_owned(), |client| client.to_string());
+    let (procedure, links, stores) = (call.procedure, call.links_lost, call.stores_lost);
+    tracing::warn!(
+        ?procedure,
+        client,
+        file,
+        store,
+        links,
+        stores,
+        unsaid,
+        "gave a call up and answered SYSTEM_ERR: connections were lost under it time and again, or stores"
+    );
 }
 
 fn store_in_shard(switch: &mut Switch<Recorder>, links: &[LinkPort], store: usize) -> StoreInShard {

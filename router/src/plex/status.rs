@@ -19,6 +19,7 @@ pub(super) struct Sum {
     net: NetCounters,
     pending_calls: (usize, usize),
     held_bytes: (usize, usize),
+    reply_bytes: (usize, usize),
     heat_files: (usize, u64),
     stores: Vec<StoreInShard>,
 }
@@ -30,15 +31,19 @@ impl Sum {
         self.ports.datagrams_too_large += ports.datagrams_too_large;
         self.ports.datagrams_dropped += ports.datagrams_dropped;
         self.ports.orphaned_replies += ports.orphaned_replies;
+        self.ports.reply_bytes_full += ports.reply_bytes_full;
         self.net.accepted += net.accepted;
         self.net.turned_away += net.turned_away;
         self.net.framing_errors += net.framing_errors;
+        self.net.unfinished_records += net.unfinished_records;
         self.net.links_lost += net.links_lost;
         self.net.link_failures += net.link_failures;
         self.pending_calls.0 += shard.pending_calls.0;
         self.pending_calls.1 += shard.pending_calls.1;
         self.held_bytes.0 += shard.held_bytes.0;
         self.held_bytes.1 += shard.held_bytes.1;
+        self.reply_bytes.0 += shard.reply_bytes.0;
+        self.reply_bytes.1 += shard.reply_bytes.1;
         self.heat_files.0 += shard.heat_files.0;
         self.heat_files.1 += shard.heat_files.1;
         self.stores.resize_with(shard.stores.len().max(self.stores.len()), StoreInShard::default);
@@ -174,6 +179,7 @@ impl Plex {
                 sum.counters.turned_away_full,
             ),
             fill("held_bytes_max", sum.held_bytes.0, sum.held_bytes.1, sum.counters.turned_away_held),
+            fill("reply_bytes_max", sum.reply_bytes.0, sum.reply_bytes.1, sum.ports.reply_bytes_full),
             fill("connections_max", connections, limits.connections_max, sum.net.turned_away),
             fill("exception_files_max", wanted.exceptions.len(), limits.exception_files_max, wanted.refused),
             fill(
@@ -224,6 +230,11 @@ impl Plex {
                 "framing_errors",
                 "Client connections closed because their bytes were no records.",
                 net.framing_errors,
+            ),
+            one(
+                "unfinished_records",
+                "Client connections closed because the rest of a record did not come.",
+                net.unfinished_records,
             ),
             one("links_lost", "Connections to stores that were lost.", net.links_lost),
             one("link_failures", "Attempts to connect to a store that failed.", net.link_failures),
