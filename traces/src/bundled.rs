@@ -6,15 +6,19 @@
 //! | `space` | 662 from 1995-07-01 | requests to the web site of the NASA Kennedy Space Center | 120 synthetic, Zipf .7, drift .25 |
 //! | `sport` | 1,326 from 1998-04-30 21:00 UTC | requests to the web site of the football World Cup 1998 | 120 synthetic, Zipf .8, drift .25 |
 //! | `social` | 1,326 from 2015-02-26 | posts about ten companies | 120 synthetic, Zipf .9, drift .35 |
+//! | `batch` | 1,326 | nothing: a nightly job by the rule in [`crate::batch`] | 60 synthetic, Zipf .3, drift .1 |
 //!
 //! Hourly totals, and the files of `campus` with their sizes and popularity, are measured; everything `synthetic` follows the
 //! rule in [`crate::site`].
 
+use crate::batch::BatchJob;
 use crate::format::{self, FormatError, Trace};
 use crate::site::Site;
 
 /// Names of the bundled sites.
-pub const NAMES: [&str; 4] = ["campus", "space", "sport", "social"];
+pub const NAMES: [&str; 5] = ["campus", "space", "sport", "social", BATCH];
+/// The name of the site that is no recording but a nightly job.
+pub const BATCH: &str = "batch";
 /// The seed of synthetic files where nothing else is asked for.
 pub const SEED: u64 = 2003;
 
@@ -22,7 +26,7 @@ pub const SEED: u64 = 2003;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BundledError {
     /// No such site.
-    #[error("no bundled site is named {name:?}; there are campus, space, sport and social")]
+    #[error("no bundled site is named {name:?}; there are campus, space, sport, social and batch")]
     Unknown {
         /// The name asked for.
         name: String,
@@ -50,14 +54,18 @@ pub fn site(name: &str) -> Result<Site, BundledError> {
 /// # Errors
 /// As [`site`].
 pub fn site_with_seed(name: &str, seed: u64) -> Result<Site, BundledError> {
-    Ok(Site::from_trace(&trace(name)?, seed))
+    let trace = if name == BATCH { BatchJob::default().trace(seed) } else { trace(name)? };
+    Ok(Site::from_trace(&trace, seed))
 }
 
-/// A bundled trace as it stands.
+/// A bundled trace as it stands; that of `batch` is the one by [`SEED`].
 ///
 /// # Errors
 /// As [`site`].
 pub fn trace(name: &str) -> Result<Trace, BundledError> {
+    if name == BATCH {
+        return Ok(BatchJob::default().trace(SEED));
+    }
     let bytes = bytes(name).ok_or_else(|| BundledError::Unknown { name: name.into() })?;
     format::read(bytes).map_err(|cause| BundledError::Damaged { name: name.into(), cause })
 }
@@ -82,10 +90,14 @@ mod tests {
         for name in NAMES {
             let trace = trace(name).unwrap();
             assert_eq!(trace.name, name);
-            assert_eq!(format::write(&trace).as_bytes(), bytes(name).unwrap(), "{name}");
+            if name == BATCH {
+                assert_eq!(format::read(format::write(&trace).as_bytes()).unwrap(), trace);
+            } else {
+                assert_eq!(format::write(&trace).as_bytes(), bytes(name).unwrap(), "{name}");
+            }
             files += site(name).unwrap().files.len();
         }
-        assert_eq!(files, 1_206);
+        assert_eq!(files, 1_206 + 60);
         assert_eq!(site("nasa").unwrap_err(), BundledError::Unknown { name: "nasa".into() });
     }
 

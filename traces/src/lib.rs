@@ -1,7 +1,8 @@
 //! Workloads: what files there are, and how many requests come for each of them in each hour.
 //!
 //! - [`format`](mod@format): the trace file, a checked text format.
-//! - [`bundled`]: the four traces that the project carries (`campus`, `space`, `sport`, `social`).
+//! - [`bundled`]: the traces that the project carries (`campus`, `space`, `sport`, `social`), and `batch`.
+//! - [`batch`]: a nightly job, by rule.
 //! - [`site`]: one site: its hourly totals, its files and how their popularity drifts.
 //! - [`workload`]: sites combined into one file set with rates and arrivals.
 //!
@@ -18,6 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod batch;
 pub mod bundled;
 pub mod format;
 pub mod site;
