@@ -1,6 +1,7 @@
 //! Workloads: what files there are, and how many requests come for each of them in each hour.
 //!
-//! - [`format`](mod@format): the trace file, a checked text format.
+//! - [`trace_file`]: the trace file: counts a file and period in checked blocks.
+//! - [`format`](mod@format): hourly totals of a site as checked text, the form of the bundled traces.
 //! - [`bundled`]: the traces that the project carries (`campus`, `space`, `sport`, `social`), and `batch`.
 //! - [`batch`]: a nightly job, by rule.
 //! - [`site`]: one site: its hourly totals, its files and how their popularity drifts.
@@ -23,4 +24,5 @@ pub mod batch;
 pub mod bundled;
 pub mod format;
 pub mod site;
+pub mod trace_file;
 pub mod workload;

@@ -1,0 +1,162 @@
+use super::*;
+use proptest::prelude::*;
+
+fn head() -> Head {
+    Head { name: "site".into(), about: "a test".into(), period_s: 3600, origin_s: -7 }
+}
+
+fn count(file: u32, requests: u64, writes: u64) -> FileCount {
+    FileCount { file, requests, writes, bytes: requests * 1_000 }
+}
+
+fn small() -> Vec<u8> {
+    let mut writer = TraceWriter::new(Vec::new(), &head()).unwrap();
+    writer.name_files([&b"/a"[..], b"/b\xff"]).unwrap();
+    writer.counts(-2, &[count(0, 3, 0), count(1, 4, 2)]).unwrap();
+    writer.counts(1, &[count(1, 1, 0)]).unwrap();
+    writer.name_files([&b"/c"[..]]).unwrap();
+    writer.counts(-2, &[count(0, 1, 1), count(2, 1, 0)]).unwrap();
+    writer.sizes(&[(0, 9), (2, 8)]).unwrap();
+    writer.span(Span { first: -2, periods: 5, silent_is_zero: false }).unwrap();
+    writer.clients(&[Client { number: 1, requests: 9, address: Vec::new() }]).unwrap();
+    writer.finish().unwrap()
+}
+
+/// Reads all blocks.
+fn blocks(bytes: &[u8]) -> Result<Vec<Block>, TraceFileError> {
+    let mut reader = TraceReader::new(bytes)?;
+    let mut blocks = Vec::new();
+    while let Some(block) = reader.next_block()? {
+        blocks.push(block);
+    }
+    Ok(blocks)
+}
+
+#[test]
+fn what_is_written_is_read_back_and_counts_of_a_period_add_up() {
+    let data = TraceData::read(&small()[..]).unwrap();
+    assert_eq!(data.head, head());
+    assert_eq!(data.periods[&-2], [count(0, 4, 1), count(1, 4, 2), count(2, 1, 0)]);
+    assert_eq!(data.files[1], TracedFile { path: b"/b\xff".to_vec(), bytes: 0 });
+    assert_eq!(data.files[2].bytes, 8);
+    assert_eq!(data.span(), Some((-2, 5)));
+    assert_eq!(data.totals(), [Some(9), None, None, Some(1), None]);
+    assert_eq!(data.clients[&1].requests, 9);
+}
+
+#[test]
+fn silence_is_missing_or_zero_as_stated() {
+    let mut writer = TraceWriter::new(Vec::new(), &head()).unwrap();
+    writer.name_files([&b"/a"[..]]).unwrap();
+    writer.counts(1, &[count(0, 2, 0)]).unwrap();
+    writer.span(Span { first: 0, periods: 3, silent_is_zero: true }).unwrap();
+    let data = TraceData::read(&writer.finish().unwrap()[..]).unwrap();
+    assert_eq!(data.totals(), [Some(0), Some(2), Some(0)]);
+}
+
+#[test]
+fn a_file_is_appended_to() {
+    let mut seen = 0;
+    let (mut writer, old) = TraceWriter::append(&small()[..], Vec::new(), |_, block| {
+        seen += usize::from(matches!(block, Block::Files { .. }))
+    })
+    .unwrap();
+    assert_eq!((old, seen, writer.files()), (head(), 2, 3));
+    writer.name_files([&b"/d"[..]]).unwrap();
+    writer.counts(9, &[count(3, 5, 0)]).unwrap();
+    let data = TraceData::read(&writer.finish().unwrap()[..]).unwrap();
+    assert_eq!((data.files.len(), data.span()), (4, Some((-2, 12))));
+    assert_eq!(data.totals().into_iter().flatten().sum::<u64>(), 15);
+}
+
+#[test]
+fn a14_every_cut_is_noticed_with_its_position() {
+    let whole = small();
+    for length in 0..whole.len() {
+        let error = blocks(&whole[..length]).unwrap_err();
+        match error {
+            TraceFileError::NotATrace => assert_eq!(length, 0),
+            TraceFileError::Cut { at, block } => assert!(at == length as u64 && block <= at, "{length}"),
+            TraceFileError::NoEnd { at } => assert_eq!(at, length as u64),
+            other => panic!("cut at {length}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn a14_a_trace_of_another_version_and_a_checksum_error_are_named() {
+    let mut bytes = small();
+    bytes[8] = 2;
+    assert!(matches!(blocks(&bytes), Err(TraceFileError::Version { found: 2 })));
+    let mut bytes = small();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    let error = blocks(&bytes).unwrap_err();
+    assert!(matches!(error, TraceFileError::Checksum { .. }), "{error}");
+    assert!(matches!(blocks(b"\x89CWTgarbage.....garbage"), Err(TraceFileError::NotATrace)));
+}
+
+#[test]
+fn an_unknown_kind_is_skipped_if_it_is_a_small_letter_and_refused_otherwise() {
+    let with = |kind: u8| {
+        let mut bytes = TraceWriter::new(Vec::new(), &head()).unwrap().finish().unwrap();
+        let start = [kind, 1, 0, 0, 0, 7];
+        bytes.extend(start);
+        bytes.extend(crc32fast::hash(&start).to_le_bytes());
+        let mut end = vec![b'E', 3, 0, 0, 0, 0, 0, 3];
+        let sum = crc32fast::hash(&end);
+        end.extend(sum.to_le_bytes());
+        bytes.extend(end);
+        blocks(&bytes)
+    };
+    assert_eq!(with(b'z').unwrap().len(), 2);
+    assert!(matches!(with(b'Z'), Err(TraceFileError::Block { .. })));
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_never_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        kind in prop::sample::select(b"HFCSPaE".to_vec()),
+    ) {
+        let _ = blocks(&bytes);
+        // The same as the payload of a sound block.
+        let mut sealed = small();
+        let start = sealed.len();
+        sealed.push(kind);
+        sealed.extend(u32::try_from(bytes.len()).unwrap().to_le_bytes());
+        sealed.extend(&bytes);
+        let sum = crc32fast::hash(&sealed[start..]);
+        sealed.extend(sum.to_le_bytes());
+        let _ = blocks(&sealed);
+        let _ = TraceData::read(&sealed[..]);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut bytes = small();
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        prop_assert!(blocks(&bytes).is_err());
+    }
+
+    #[test]
+    fn counts_come_back(
+        periods in prop::collection::btree_map(-1_000_000i64..1_000_000, prop::collection::btree_map(0u32..50, (1u64..1 << 40, 0u64..1 << 50), 1..30), 1..10),
+    ) {
+        let mut writer = TraceWriter::new(Vec::new(), &head()).unwrap();
+        let names: Vec<Vec<u8>> = (0..50).map(|n| format!("/f{n}").into_bytes()).collect();
+        writer.name_files(names.iter().map(Vec::as_slice)).unwrap();
+        let mut wanted = std::collections::BTreeMap::new();
+        for (period, files) in &periods {
+            let counts: Vec<FileCount> = files
+                .iter()
+                .map(|(file, (requests, bytes))| FileCount { file: *file, requests: *requests, writes: requests / 2, bytes: *bytes })
+                .collect();
+            writer.counts(*period, &counts).unwrap();
+            wanted.insert(*period, counts);
+        }
+        let data = TraceData::read(&writer.finish().unwrap()[..]).unwrap();
+        prop_assert_eq!(data.periods, wanted);
+    }
+}
