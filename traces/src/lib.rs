@@ -1,5 +1,6 @@
 //! Workloads: what files there are, and how many requests come for each of them in each hour.
 //!
+//! - [`import`]: logs in, a trace out.
 //! - [`trace_file`]: the trace file: counts a file and period in checked blocks.
 //! - [`format`](mod@format): hourly totals of a site as checked text, the form of the bundled traces.
 //! - [`bundled`]: the traces that the project carries (`campus`, `space`, `sport`, `social`), and `batch`.
@@ -23,6 +24,7 @@
 pub mod batch;
 pub mod bundled;
 pub mod format;
+pub mod import;
 pub mod site;
 pub mod trace_file;
 pub mod workload;

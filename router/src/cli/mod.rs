@@ -10,6 +10,7 @@ pub(crate) mod report;
 mod serve;
 mod status;
 mod table;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Say how good forecasts of given series would have been
     Backtest(backtest::BacktestArgs),
+    /// Make traces of logs, and look at them
+    Trace(trace::TraceArgs),
     /// Write a report on the last periods, as a page and as JSON
     Report(report::ReportArgs),
     /// Give a file to a store, whatever the default rule says
@@ -66,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Store(args) => run_until_done(STORE_LOG, store::run(args)),
         Command::Status(args) => said(status::run(&args)),
         Command::Backtest(args) => said(backtest::run(&args)),
+        Command::Trace(args) => trace::run(args),
         Command::Report(args) => said(report::run(&args)),
         Command::Assign(args) => said(assign::assign(&args)),
         Command::Unassign(args) => said(assign::unassign(&args)),

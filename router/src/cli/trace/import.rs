@@ -1,0 +1,280 @@
+//! `clockwork trace import`.
+use std::io::{BufWriter, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, time};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::summary;
+
+/// Exit status for more bad lines than allowed.
+const TOO_MANY_BAD: u8 = 3;
+
+/// The form of a log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    /// Common Log Format, and Combined
+    Common,
+    /// W3C extended, with #Fields
+    W3c,
+    /// One JSON object a line: nginx, Caddy, Traefik
+    Json,
+    /// CSV with a row a request
+    Requests,
+    /// CSV with a row a file and period
+    Counts,
+    /// Packets of NFSv3: pcap or pcapng
+    Capture,
+}
+
+impl From<FormatName> for LogFormat {
+    fn from(name: FormatName) -> Self {
+        match name {
+            FormatName::Common => Self::Common,
+            FormatName::W3c => Self::W3c,
+            FormatName::Json => Self::Json,
+            FormatName::Requests => Self::Requests,
+            FormatName::Counts => Self::Counts,
+            FormatName::Capture => Self::Capture,
+        }
+    }
+}
+
+/// How many bad lines are accepted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum BadMax {
+    Lines(u64),
+    Percent(f64),
+}
+
+impl BadMax {
+    fn allows(self, summary: &Summary) -> bool {
+        match self {
+            Self::Lines(max) => summary.bad_lines <= max,
+            Self::Percent(max) => summary.bad_lines as f64 * 100.0 <= max * summary.lines() as f64,
+        }
+    }
+}
+
+/// Arguments of `trace import`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  clockwork trace import access.log access.log.1.gz -o site.trace\n  \
+    zcat -f access.log* | clockwork trace import - -o site.trace\n  \
+    clockwork trace import requests.csv.gz --start 1994-10-24T00:00-07:00 --periods 2400 -o c.trace\n\n\
+    Exit status: 0 done, 1 failed, 2 wrong command line, 3 more bad lines than --max-bad. Unless it is 0, nothing is written.")]
+pub(super) struct ImportArgs {
+    /// Logs, plain or compressed (gzip, zstd), in any order; - is standard input
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<PathBuf>,
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Add to the trace if it is there already
+    #[arg(long)]
+    append: bool,
+    /// The form of the logs, where their content does not show it
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
+    /// Name of the site
+    #[arg(long, value_name = "NAME", default_value = "site")]
+    name: String,
+    /// Length of a period: 3600, 15m, 1h, 1d
+    #[arg(long, value_name = "LENGTH", default_value = "1h", value_parser = length)]
+    period: u32,
+    /// When period 0 begins, such as 1994-10-24T00:00-07:00; requests before it are left out
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    start: Option<i64>,
+    /// How many periods there are from --start on; requests behind them are left out
+    #[arg(long, value_name = "N", requires = "start")]
+    periods: Option<u64>,
+    /// What times without a zone are ahead of UTC, such as +01:00
+    #[arg(long, value_name = "OFFSET", default_value = "+00:00", value_parser = offset, allow_hyphen_values = true)]
+    utc_offset: i32,
+    /// Count requests also where the status says that no file was sent (400 and above)
+    #[arg(long)]
+    all_statuses: bool,
+    /// Take periods without any line for periods without requests, not for missing ones
+    #[arg(long)]
+    silent_is_zero: bool,
+    /// Keep the addresses of clients, which are otherwise replaced by numbers
+    #[arg(long)]
+    keep_addresses: bool,
+    /// Most files with a number of their own; further ones are counted together
+    #[arg(long, value_name = "N", default_value_t = ImportOptions::default().files_max)]
+    files_max: usize,
+    /// Bad lines beyond which nothing is written: a number, or a part such as 1%
+    #[arg(long, value_name = "N|P%", default_value = "1%", value_parser = bad_max)]
+    max_bad: BadMax,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: ImportArgs) -> ExitCode {
+    match import(&args) {
+        Ok((summary, written)) => {
+            let said = if args.json { summary::json(&summary) } else { summary::text(&summary) };
+            let printed = super::super::print(&said);
+            if written {
+                return printed;
+            }
+            let at_most = match args.max_bad {
+                BadMax::Lines(max) => max.to_string(),
+                BadMax::Percent(max) => format!("{max} %"),
+            };
+            eprintln!(
+                "clockwork: {} of {} lines are bad, more than --max-bad allows ({at_most}); {} was not written",
+                summary.bad_lines,
+                summary.lines(),
+                args.output.display()
+            );
+            ExitCode::from(TOO_MANY_BAD)
+        }
+        Err(error) => super::super::said(Err::<String, _>(error)),
+    }
+}
+
+/// Imports into a file beside the output, which takes its name when it is whole. Says whether it did.
+fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
+    let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let folder = match args.output.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    anyhow::ensure!(!args.output.is_dir(), "{} is a directory: name a file", args.output.display());
+    let temporary = tempfile::Builder::new().prefix(".clockwork-import-").tempfile_in(folder);
+    let temporary = temporary.with_context(|| format!("cannot write into {}", folder.display()))?;
+    let out = BufWriter::with_capacity(1 << 18, temporary.as_file().try_clone()?);
+    let mut importer = if args.append && args.output.exists() {
+        let old = super::open(&args.output)?;
+        Importer::append(old, out, options(args)).with_context(|| args.output.display().to_string())?
+    } else {
+        Importer::new(out, options(args))?
+    };
+    let bar = bar(&inputs);
+    for input in inputs {
+        importer.read(&input.name, bar.wrap_read(input.bytes))?;
+    }
+    bar.finish_and_clear();
+    let (out, summary) = importer.finish()?;
+    anyhow::ensure!(summary.requests > 0 || summary.bad_lines > 0, "there is no request in {}", names(args));
+    if !args.max_bad.allows(&summary) {
+        return Ok((summary, false));
+    }
+    let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+    file.sync_all().with_context(|| format!("cannot write into {}", folder.display()))?;
+    super::readable(&file);
+    temporary.persist(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
+    Ok((summary, true))
+}
+
+fn names(args: &ImportArgs) -> String {
+    args.logs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn options(args: &ImportArgs) -> ImportOptions {
+    ImportOptions {
+        name: args.name.clone(),
+        period_s: args.period,
+        start_s: args.start,
+        periods: args.periods,
+        format: args.format.map(LogFormat::from),
+        offset_s: args.utc_offset,
+        all_statuses: args.all_statuses,
+        silent_is_zero: args.silent_is_zero,
+        keep_addresses: args.keep_addresses,
+        files_max: args.files_max,
+        ..ImportOptions::default()
+    }
+}
+
+struct Input {
+    name: String,
+    bytes: Box<dyn Read>,
+    /// Its length, unless it is a pipe.
+    length: Option<u64>,
+}
+
+impl Input {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path.as_os_str() == "-" {
+            let bytes = Box::new(std::io::stdin().lock());
+            return Ok(Self { name: "standard input".into(), bytes, length: None });
+        }
+        let file = super::open_file(path)?;
+        let metadata = file.metadata()?;
+        let length = metadata.is_file().then_some(metadata.len());
+        Ok(Self { name: path.display().to_string(), bytes: Box::new(file), length })
+    }
+}
+
+fn bar(inputs: &[Input]) -> ProgressBar {
+    let length: Option<u64> = inputs.iter().map(|input| input.length).sum();
+    let (bar, template) = match length {
+        Some(length) => (
+            ProgressBar::new(length),
+            "importing [{bar:30}] {percent:>3}% {binary_bytes_per_sec}, {eta} left",
+        ),
+        None => (ProgressBar::new_spinner(), "importing {binary_bytes} {binary_bytes_per_sec}"),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
+    }
+}
+
+fn length(text: &str) -> Result<u32, String> {
+    let wrong = || format!("{text:?} is not a length such as 3600, 15m, 1h or 1d");
+    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    digits.parse::<u32>().ok().and_then(|n| n.checked_mul(unit)).filter(|n| *n > 0).ok_or_else(wrong)
+}
+
+fn moment(text: &str) -> Result<i64, String> {
+    let parsed = time::iso(text.as_bytes()).map(time::Moment::unix_s);
+    parsed
+        .ok_or_else(|| format!("{text:?} is not a time such as 1994-10-24T00:00-07:00 (without a zone: UTC)"))
+}
+
+fn offset(text: &str) -> Result<i32, String> {
+    let parsed = time::iso(format!("2000-01-01T00:00{text}").as_bytes()).and_then(|moment| moment.offset_s);
+    parsed.ok_or_else(|| format!("{text:?} is not an offset such as +01:00 or -0700"))
+}
+
+fn bad_max(text: &str) -> Result<BadMax, String> {
+    let wrong = || format!("{text:?} is neither a number of lines nor a part such as 1%");
+    match text.strip_suffix('%') {
+        Some(part) => {
+            let part: f64 = part.trim().parse().map_err(|_| wrong())?;
+            if (0.0..=100.0).contains(&part) { Ok(BadMax::Percent(part)) } else { Err(wrong()) }
+        }
+        None => text.parse().map(BadMax::Lines).map_err(|_| wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_times_offsets_and_parts_are_read() {
+        assert_eq!((length("3600"), length("15m"), length("1d")), (Ok(3_600), Ok(900), Ok(86_400)));
+        assert_eq!(moment("1994-10-24T00:00-07:00"), Ok(782_982_000));
+        assert_eq!((offset("+01:00"), offset("-0730"), offset("Z")), (Ok(3_600), Ok(-27_000), Ok(0)));
+        assert_eq!((bad_max("7"), bad_max("0.5%")), (Ok(BadMax::Lines(7)), Ok(BadMax::Percent(0.5))));
+        for wrong in ["", "0", "h", "1w", "-1", "99999999999"] {
+            assert!(length(wrong).is_err(), "{wrong}");
+        }
+        assert!(moment("yesterday").is_err() && offset("1").is_err());
+        assert!(bad_max("x").is_err() && bad_max("101%").is_err() && bad_max("-1").is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! The two CSV forms: a row a request, and a row a file and period. Both have a header that names the columns, in any order;
+//! other columns are ignored.
+//!
+//! | form | needs | takes |
+//! |---|---|---|
+//! | requests | `t_s` (seconds since `--start`) or `unix_s` (since 1970 UTC); one of `file`, `file_id`, `path`, `url` | `method`, `status`, `bytes` (`-1` or `-` for none), `client` |
+//! | counts | one of `file`, `file_id`, `path`, `url`, `series`; `period` or `hour` (number from `--start`); `count` or `requests` | `bytes` |
+//!
+//! All rows count, whatever their status: who made the table has chosen them.
+
+use super::open::LogFormat;
+use super::request::{Line, Parsed, Request, method, number, number_or_dash};
+use super::summary::Reason;
+
+/// Most columns of a table.
+const COLUMNS_MAX: usize = 64;
+
+/// What a column means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    File,
+    Url,
+    Relative,
+    Unix,
+    Period,
+    Count,
+    Method,
+    Status,
+    Bytes,
+    Client,
+    Other,
+}
+
+/// Rows of a table.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    columns: Vec<Column>,
+    format: LogFormat,
+    /// When `t_s` is 0 and period 0 begins, in seconds since 1970 UTC.
+    start_s: i64,
+    period_s: u32,
+    scratch: Vec<u8>,
+}
+
+fn columns(header: &[u8], format: LogFormat) -> Vec<Column> {
+    let header = header.strip_prefix(b"\xef\xbb\xbf").unwrap_or(header);
+    let one = |field: &[u8]| {
+        let field = field.trim_ascii();
+        let field = field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\"")).unwrap_or(field);
+        match field.to_ascii_lowercase().as_slice() {
+            b"file" | b"file_id" | b"path" | b"series" => Column::File,
+            b"url" => Column::Url,
+            b"t_s" => Column::Relative,
+            b"unix_s" => Column::Unix,
+            b"period" | b"hour" => Column::Period,
+            b"count" | b"requests" if format == LogFormat::Counts => Column::Count,
+            b"method" => Column::Method,
+            b"status" => Column::Status,
+            b"bytes" => Column::Bytes,
+            b"client" => Column::Client,
+            _ => Column::Other,
+        }
+    };
+    header.split(|byte| *byte == b',').take(COLUMNS_MAX).map(one).collect()
+}
+
+/// Which of the two forms a header is of, if any.
+pub(super) fn header_format(header: &[u8]) -> Option<LogFormat> {
+    let columns = columns(header, LogFormat::Counts);
+    let has = |column| columns.contains(&column);
+    let file = has(Column::File) || has(Column::Url);
+    if file && has(Column::Period) && has(Column::Count) {
+        Some(LogFormat::Counts)
+    } else if file && (has(Column::Relative) || has(Column::Unix)) {
+        Some(LogFormat::Requests)
+    } else {
+        None
+    }
+}
+
+impl Table {
+    pub(super) fn new(format: LogFormat, start_s: i64, period_s: u32) -> Self {
+        Self { columns: Vec::new(), format, start_s, period_s, scratch: Vec::new() }
+    }
+
+    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Parsed<'a> {
+        if self.columns.is_empty() {
+            let found = header_format(line);
+            self.columns = columns(line, self.format);
+            return if found == Some(self.format) { Ok(Line::Note) } else { Err(Reason::Fields) };
+        }
+        if line.is_empty() {
+            return Err(Reason::Blank);
+        }
+        let mut row = Request {
+            unix_s: 0,
+            target: b"",
+            is_url: false,
+            status: 0,
+            bytes: 0,
+            writes: false,
+            client: b"",
+            count: 1,
+        };
+        let (mut time, mut fields) = (None, Fields { rest: Some(line) });
+        for column in &self.columns {
+            let field = fields.next().ok_or(Reason::Columns)?;
+            self.take(*column, field, &mut row, &mut time)?;
+        }
+        if fields.rest.is_some() {
+            return Err(Reason::Columns);
+        }
+        row.unix_s = time.ok_or(Reason::Time)?;
+        if row.target.is_empty() {
+            return Err(Reason::Path);
+        }
+        if memchr::memmem::find(row.target, b"\"\"").is_some() {
+            undouble(row.target, &mut self.scratch);
+            row.target = &self.scratch;
+        }
+        Ok(Line::Request(row))
+    }
+
+    fn take<'a>(
+        &self,
+        column: Column,
+        field: &'a [u8],
+        row: &mut Request<'a>,
+        time: &mut Option<i64>,
+    ) -> Result<(), Reason> {
+        match column {
+            Column::File => row.target = field,
+            Column::Url => (row.target, row.is_url) = (field, true),
+            Column::Relative => *time = Some(self.start_s.saturating_add(seconds(field)?)),
+            Column::Unix => *time = Some(seconds(field)?),
+            Column::Period => {
+                let period = signed(field).ok_or(Reason::Time)?;
+                let since = period.checked_mul(i64::from(self.period_s)).ok_or(Reason::FarTime)?;
+                *time = Some(self.start_s.saturating_add(since));
+            }
+            Column::Count => {
+                row.count = number(field).filter(|count| *count < 1 << 48).ok_or(Reason::Number)?
+            }
+            Column::Method => row.writes = method(field).unwrap_or(false),
+            Column::Status => {
+                let status = number_or_dash(field).and_then(|status| u16::try_from(status).ok());
+                row.status = status.ok_or(Reason::Status)?;
+            }
+            Column::Bytes if field == b"-1" || field.is_empty() => {}
+            Column::Bytes => row.bytes = number_or_dash(field).ok_or(Reason::Number)?,
+            Column::Client => row.client = field,
+            Column::Other => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whole seconds of a number that may have a fraction.
+fn seconds(field: &[u8]) -> Result<i64, Reason> {
+    let whole = field.split(|byte| *byte == b'.').next().unwrap_or_default();
+    signed(whole).ok_or(Reason::Time)
+}
+
+fn signed(field: &[u8]) -> Option<i64> {
+    let (negative, digits) = field.strip_prefix(b"-").map_or((false, field), |digits| (true, digits));
+    let value = i64::try_from(number(digits)?).ok()?;
+    Some(if negative { -value } else { value })
+}
+
+/// Fields of a row, by RFC 4180: between commas, perhaps in quotes. Doubled quotes stay as they are.
+struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Fields<'a> {
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        if let Some(quoted) = rest.strip_prefix(b"\"") {
+            let mut end = 0;
+            loop {
+                end += memchr::memchr(b'"', quoted.get(end..)?)?;
+                match quoted.get(end + 1) {
+                    Some(b'"') => end += 2,
+                    Some(b',') => {
+                        self.rest = quoted.get(end + 2..);
+                        return quoted.get(..end);
+                    }
+                    None => {
+                        self.rest = None;
+                        return quoted.get(..end);
+                    }
+                    Some(_) => return None,
+                }
+            }
+        }
+        match memchr::memchr(b',', rest) {
+            Some(comma) => {
+                self.rest = rest.get(comma + 1..);
+                rest.get(..comma)
+            }
+            None => {
+                self.rest = None;
+                Some(rest)
+            }
+        }
+    }
+}
+
+fn undouble(field: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    let mut rest = field;
+    while let Some(at) = memchr::memmem::find(rest, b"\"\"") {
+        out.extend_from_slice(&rest[..=at]);
+        rest = &rest[at + 2..];
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row<T>(header: &str, line: &[u8], then: impl FnOnce(Parsed<'_>) -> T) -> T {
+        let format = header_format(header.as_bytes()).unwrap();
+        let mut table = Table::new(format, 1_000, 60);
+        assert_eq!(table.parse(header.as_bytes()), Ok(Line::Note));
+        then(table.parse(line))
+    }
+
+    #[test]
+    fn both_forms_are_known_by_their_headers() {
+        let format = |header: &str| header_format(header.as_bytes());
+        assert_eq!(format("t_s,file_id,method,status,bytes,remote"), Some(LogFormat::Requests));
+        assert_eq!(format("\"URL\",unix_s"), Some(LogFormat::Requests));
+        assert_eq!(format("file_id,hour,count"), Some(LogFormat::Counts));
+        assert_eq!(format("\u{feff}series, period, count"), Some(LogFormat::Counts));
+        assert_eq!(format("a,b,c"), None);
+        assert_eq!(format(""), None);
+    }
+
+    #[test]
+    fn rows_are_read_by_column() {
+        row("t_s,file_id,method,status,bytes,remote", b"45701,154,PUT,404,-1,0", |parsed| {
+            let Ok(Line::Request(request)) = parsed else { panic!("{parsed:?}") };
+            assert_eq!((request.unix_s, request.target, request.count), (46_701, &b"154"[..], 1));
+            assert_eq!((request.status, request.bytes, request.writes), (404, 0, true));
+        });
+        row("count,period,file", b"7,-2,\"a \"\"b\"\", c\"", |parsed| {
+            let Ok(Line::Request(request)) = parsed else { panic!("{parsed:?}") };
+            assert_eq!((request.unix_s, request.target, request.count), (880, &b"a \"b\", c"[..], 7));
+        });
+    }
+
+    #[test]
+    fn a14_wrong_rows_have_a_reason() {
+        for (line, reason) in [
+            (&b""[..], Reason::Blank),
+            (b"1,a", Reason::Columns),
+            (b"1,a,2,3", Reason::Columns),
+            (b"x,a,2", Reason::Time),
+            (b"1,a,-2", Reason::Number),
+            (b"1,,2", Reason::Path),
+            (b"1,\"a,2", Reason::Columns),
+            (b"99999999999999999,a,9", Reason::FarTime),
+            (b"\xff\x00,a,2", Reason::Time),
+        ] {
+            row("period,file,count", line, |parsed| {
+                let found = match parsed {
+                    // Where it lies far from all others, the importer says so.
+                    Ok(Line::Request(request)) if request.unix_s > 1 << 50 => Reason::FarTime,
+                    Err(found) => found,
+                    other => panic!("{line:?}: {other:?}"),
+                };
+                assert_eq!(found, reason, "{line:?}");
+            });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_row_or_not(line in prop::collection::vec(prop::sample::select(b"\"\",,1a\xff-.".to_vec()), 0..40)) {
+            row("t_s,file,bytes", &line, |parsed| { let _ = parsed; });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+use super::*;
+use crate::trace_file::TraceData;
+use std::io::Write as _;
+
+fn imported(logs: &[&[u8]], options: ImportOptions) -> Result<(TraceData, Summary), ImportError> {
+    let mut importer = Importer::new(Vec::new(), options)?;
+    for (index, log) in logs.iter().enumerate() {
+        importer.read(&format!("log {index}"), *log)?;
+    }
+    let (bytes, summary) = importer.finish()?;
+    let data = TraceData::read(&bytes[..])?;
+    assert_eq!(data.totals(), summary.totals);
+    assert_eq!(data.span(), summary.span);
+    Ok((data, summary))
+}
+
+/// A line of Common Log Format at so many seconds after 2000-10-10 00:00 UTC, below a day.
+fn line(second: u32, path: &str) -> String {
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("h - - [10/Oct/2000:{hour:02}:{minute:02}:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 10\n")
+}
+
+#[test]
+fn a14_every_bad_line_is_counted_with_its_number_and_the_others_are_read() {
+    let mut log = Vec::new();
+    let bad: [&[u8]; 6] = [
+        b"\"-\"",
+        b"\x16\x03\x01",
+        b"\xff\xfe\x00",
+        b"a\rb",
+        b"",
+        b"h - - [10/Oct/2000:00:00:00 +0000] \"\" 400 0",
+    ];
+    for (index, bad) in bad.iter().enumerate() {
+        log.extend(line(u32::try_from(index).unwrap(), "/a").bytes());
+        log.extend(*bad);
+        log.push(b'\n');
+    }
+    log.extend(line(3_600, "/b").trim_end().bytes());
+    let (data, summary) = imported(&[&log], ImportOptions::default()).unwrap();
+    assert_eq!((summary.good_lines, summary.bad_lines, summary.lines()), (7, 6, 13));
+    assert_eq!(summary.requests, 7);
+    assert_eq!(data.totals(), [Some(6), Some(1)]);
+    let mut lines: Vec<(usize, u64)> = summary.uncounted.iter().flat_map(|u| u.first.clone()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [2, 4, 6, 8, 10, 12].map(|line| (0, line)));
+}
+
+#[test]
+fn logs_are_merged_whatever_their_order_and_packing() {
+    let (early, late) = (line(10, "/a") + &line(20, "/b"), line(7_300, "/a") + &line(15, "/a"));
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(early.as_bytes()).unwrap();
+    let mut two_members = gz.finish().unwrap();
+    let mut gz = flate2::write::GzEncoder::new(two_members.clone(), flate2::Compression::fast());
+    gz.write_all(late.as_bytes()).unwrap();
+    two_members = gz.finish().unwrap();
+    let mut zstd = zstd::encode_all(late.as_bytes(), 1).unwrap();
+    zstd.extend(zstd::encode_all(early.as_bytes(), 1).unwrap());
+    let wanted = imported(&[early.as_bytes(), late.as_bytes()], ImportOptions::default()).unwrap();
+    assert_eq!(wanted.0.totals(), [Some(3), None, Some(1)]);
+    assert_eq!((wanted.1.late_lines, wanted.1.silent_periods), (1, 1));
+    for logs in [&[&two_members[..]][..], &[&zstd[..]], &[late.as_bytes(), early.as_bytes()]] {
+        let (data, summary) = imported(logs, ImportOptions::default()).unwrap();
+        assert_eq!(data.totals(), wanted.0.totals());
+        assert_eq!((summary.requests, summary.files, summary.clients), (4, 2, 1));
+    }
+}
+
+#[test]
+fn a14_inputs_that_are_no_logs_are_named() {
+    let error = |log: &[u8]| imported(&[log], ImportOptions::default()).unwrap_err();
+    assert!(matches!(error(b"\x00\x01\x02binary\n garbage"), ImportError::Unknown { .. }));
+    let trace = Importer::new(Vec::new(), ImportOptions::default()).unwrap().finish().unwrap().0;
+    assert!(matches!(error(&trace), ImportError::IsTrace { .. }));
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let log: String = (0..20_000).map(|n| line(n, &format!("/{}", n * 7_919 % 10_007))).collect();
+    gz.write_all(log.as_bytes()).unwrap();
+    let gz = gz.finish().unwrap();
+    let cut = error(&gz[..gz.len() / 2]);
+    assert!(matches!(cut, ImportError::CutOff { line: 1_000.., .. }), "{cut}");
+    let zstd = zstd::encode_all(log.as_bytes(), 1).unwrap();
+    let cut = error(&zstd[..zstd.len() / 2]);
+    assert!(matches!(cut, ImportError::CutOff { .. }), "{cut}");
+    let (_, summary) = imported(&[b""], ImportOptions::default()).unwrap();
+    assert_eq!(summary.empty_inputs, ["log 0"]);
+}
+
+#[test]
+fn what_lies_outside_of_the_span_is_left_out_and_what_is_silent_is_missing_or_zero() {
+    let log = line(0, "/a") + &line(3_600, "/a") + &line(10_800, "/a") + &line(50_000, "/a");
+    let start = time::iso(b"2000-10-10T01:00Z").unwrap().unix_s();
+    let options = ImportOptions { start_s: Some(start), periods: Some(4), ..ImportOptions::default() };
+    let (data, summary) = imported(&[log.as_bytes()], options.clone()).unwrap();
+    assert_eq!(data.totals(), [Some(1), None, Some(1), None]);
+    assert_eq!((summary.good_lines, summary.bad_lines, summary.requests), (4, 0, 2));
+    assert_eq!(summary.uncounted[0].reason, Reason::Outside);
+    let options = ImportOptions { silent_is_zero: true, ..options };
+    let (data, _) = imported(&[log.as_bytes()], options).unwrap();
+    assert_eq!(data.totals(), [Some(1), Some(0), Some(1), Some(0)]);
+}
+
+#[test]
+fn a_period_of_refusals_only_had_no_requests() {
+    let log = line(0, "/a") + &line(3_600, "/x").replace(" 200 ", " 404 ") + &line(7_200, "/a");
+    let (data, summary) = imported(&[log.as_bytes()], ImportOptions::default()).unwrap();
+    assert_eq!(data.totals(), [Some(1), Some(0), Some(1)]);
+    assert_eq!((summary.files, summary.good_lines), (1, 3));
+    let all = ImportOptions { all_statuses: true, ..ImportOptions::default() };
+    assert_eq!(imported(&[log.as_bytes()], all).unwrap().0.totals(), [Some(1); 3]);
+}
+
+#[test]
+fn files_and_clients_beyond_their_limits_are_counted_together() {
+    let log: String =
+        (0..100).map(|n| line(n, &format!("/{n}")).replacen('h', &format!("c{n}"), 1)).collect();
+    let options =
+        ImportOptions { files_max: 10, clients_max: 5, open_counts_max: 3, ..ImportOptions::default() };
+    let (data, summary) = imported(&[log.as_bytes()], options).unwrap();
+    assert_eq!((summary.requests, summary.overflow_requests, summary.files), (100, 90, 11));
+    assert_eq!(data.files[10].path, OTHER_FILES);
+    assert_eq!(data.periods.values().next().unwrap()[10].requests, 90);
+    assert_eq!((summary.clients, summary.overflow_client_requests), (5, 95));
+    assert!(data.clients.values().all(|client| client.address.is_empty()));
+}
+
+#[test]
+fn addresses_are_kept_when_asked_for() {
+    let options = ImportOptions { keep_addresses: true, ..ImportOptions::default() };
+    let (data, _) = imported(&[line(0, "/a").as_bytes()], options).unwrap();
+    assert_eq!(data.clients[&1].address, b"h");
+}
+
+#[test]
+fn a_time_far_from_the_others_is_bad() {
+    let log = line(0, "/a") + &line(0, "/a").replace("2000", "9999") + &line(5, "/a");
+    let (_, summary) = imported(&[log.as_bytes()], ImportOptions::default()).unwrap();
+    assert_eq!((summary.good_lines, summary.uncounted[0].reason), (2, Reason::FarTime));
+}
+
+#[test]
+fn what_is_appended_adds_up() {
+    let mut importer = Importer::new(Vec::new(), ImportOptions::default()).unwrap();
+    importer.read("one", line(0, "/a").as_bytes()).unwrap();
+    let (old, _) = importer.finish().unwrap();
+    let mut importer = Importer::append(&old[..], Vec::new(), ImportOptions::default()).unwrap();
+    importer.read("two", (line(10, "/a") + &line(3_601, "/b")).as_bytes()).unwrap();
+    let (bytes, summary) = importer.finish().unwrap();
+    assert_eq!(summary.requests, 2);
+    let data = TraceData::read(&bytes[..]).unwrap();
+    assert_eq!(data.totals(), [Some(2), Some(1)]);
+    assert_eq!((data.files.len(), data.clients.len()), (2, 2));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let wrong = |options| matches!(Importer::new(Vec::new(), options), Err(ImportError::Option(_)));
+    assert!(wrong(ImportOptions { period_s: 0, ..ImportOptions::default() }));
+    assert!(wrong(ImportOptions { periods: Some(5), ..ImportOptions::default() }));
+    assert!(wrong(ImportOptions { name: "A b".into(), ..ImportOptions::default() }));
+    assert!(wrong(ImportOptions { files_max: 0, ..ImportOptions::default() }));
+}
+
+proptest::proptest! {
+    #[test]
+    fn good_and_bad_lines_are_all_lines(
+        lines in proptest::collection::vec(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..30), 0..20),
+    ) {
+        let mut log = line(0, "/a").into_bytes();
+        for line in &lines {
+            log.extend(line);
+            log.push(b'\n');
+        }
+        let total = log.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let (_, summary) = imported(&[&log], ImportOptions::default()).unwrap();
+        proptest::prop_assert_eq!(summary.lines(), total);
+        let uncounted: u64 = summary.uncounted.iter().map(|uncounted| uncounted.lines).sum();
+        proptest::prop_assert_eq!(summary.requests + uncounted, total);
+    }
+}
