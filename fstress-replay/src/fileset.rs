@@ -84,6 +84,24 @@ pub struct Progress {
     pub files_total: usize,
 }
 
+/// Which files are right as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Those that are longer than they should be, too: something was appended to them.
+    pub longer_is_right: bool,
+    /// What is in them matters, at least at the beginning and end.
+    pub content_matters: bool,
+}
+
+impl Rule {
+    /// The files of a trace: exactly as they should be.
+    const EXACT: Self = Self { longer_is_right: false, content_matters: true };
+
+    fn takes(self, found: u64, wanted: u64) -> bool {
+        found == wanted || self.longer_is_right && found > wanted
+    }
+}
+
 /// What is told about progress; called from several tasks.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Send + Sync);
 
@@ -179,19 +197,34 @@ pub async fn create(
     workload: &Workload,
     progress: OnProgress<'_>,
 ) -> Result<usize, FilesetError> {
-    let directories = directories(client, root, workload, true).await?;
+    create_files(client, root, sizes, workload.files(), Rule::EXACT, progress).await
+}
+
+/// Makes files on a server, below `root`, where they are not right by the `rule`; how many had to be written is returned.
+///
+/// # Errors
+/// The server says no, or cannot be reached.
+pub async fn create_files(
+    client: &Arc<Client>,
+    root: &[u8],
+    sizes: Sizes,
+    files: &[WorkloadFile],
+    rule: Rule,
+    progress: OnProgress<'_>,
+) -> Result<usize, FilesetError> {
+    let directories = directories(client, root, files, true).await?;
     let write_bytes = sizes.write_bytes_max.min(WRITE_BYTES_MAX);
     let written = Arc::new(AtomicUsize::new(0));
     let make = |index: usize, file: WorkloadFile, directory: Arc<[u8]>| {
         let (client, written) = (Arc::clone(client), Arc::clone(&written));
         async move {
-            if create_file(&client, &directory, &file, write_bytes).await? {
+            if create_file(&client, &directory, &file, rule, write_bytes).await? {
                 written.fetch_add(1, Ordering::Relaxed);
             }
             Ok((index, ()))
         }
     };
-    at_once(workload, &directories, progress, make).await?;
+    at_once(files, &directories, progress, make).await?;
     Ok(written.load(Ordering::Relaxed))
 }
 
@@ -205,30 +238,44 @@ pub async fn remote(
     workload: &Workload,
     progress: OnProgress<'_>,
 ) -> Result<Handles, FilesetError> {
-    let directories = directories(client, root, workload, false).await?;
+    find_files(client, root, workload.files(), Rule::EXACT, progress).await
+}
+
+/// Finds files on a server by LOOKUP from `root`; of the `rule`, their sizes alone are looked at.
+///
+/// # Errors
+/// A file is missing or has another size; the server says no, or cannot be reached.
+pub async fn find_files(
+    client: &Arc<Client>,
+    root: &[u8],
+    files: &[WorkloadFile],
+    rule: Rule,
+    progress: OnProgress<'_>,
+) -> Result<Handles, FilesetError> {
+    let directories = directories(client, root, files, false).await?;
     let find = |index: usize, file: WorkloadFile, directory: Arc<[u8]>| {
         let client = Arc::clone(client);
-        async move { find_file(&client, &directory, &file).await.map(|handle| (index, handle)) }
+        async move { find_file(&client, &directory, &file, rule).await.map(|handle| (index, handle)) }
     };
-    let files = at_once(workload, &directories, progress, find).await?;
+    let found = at_once(files, &directories, progress, find).await?;
     let of_file = |file: &WorkloadFile| {
         let (parent, _) = split(&file.path)?;
         directories.get(parent).cloned().ok_or_else(|| FilesetError::Missing { path: parent.into() })
     };
-    let directories = workload.files().iter().map(of_file).collect::<Result<_, _>>()?;
-    Ok(Handles { files: files.into_iter().map(Arc::from).collect(), directories })
+    let directories = files.iter().map(of_file).collect::<Result<_, _>>()?;
+    Ok(Handles { files: found.into_iter().map(Arc::from).collect(), directories })
 }
 
 /// Handles of all directories by path, made where they are missing if `make`.
 async fn directories(
     client: &Client,
     root: &[u8],
-    workload: &Workload,
+    files: &[WorkloadFile],
     make: bool,
 ) -> Result<BTreeMap<String, Arc<[u8]>>, FilesetError> {
     let mut handles: BTreeMap<String, Arc<[u8]>> = BTreeMap::new();
     handles.insert(String::new(), root.into());
-    for file in workload.files() {
+    for file in files {
         let (parent, _) = split(&file.path)?;
         if handles.contains_key(parent) {
             continue;
@@ -269,7 +316,7 @@ fn is_missing(error: &NfsError) -> bool {
 
 /// Does the same for every file, several at once; results in the order of the files.
 async fn at_once<T: Send + 'static, F>(
-    workload: &Workload,
+    all: &[WorkloadFile],
     directories: &BTreeMap<String, Arc<[u8]>>,
     progress: OnProgress<'_>,
     work: impl Fn(usize, WorkloadFile, Arc<[u8]>) -> F,
@@ -277,10 +324,10 @@ async fn at_once<T: Send + 'static, F>(
 where
     F: Future<Output = Result<(usize, T), FilesetError>> + Send + 'static,
 {
-    let files_total = workload.files().len();
+    let files_total = all.len();
     let mut results: Vec<Option<T>> = (0..files_total).map(|_| None).collect();
     let mut tasks = JoinSet::new();
-    let mut waiting = workload.files().iter().enumerate();
+    let mut waiting = all.iter().enumerate();
     let mut files = 0;
     loop {
         while tasks.len() < FILES_AT_ONCE_MAX {
@@ -299,7 +346,12 @@ where
     Ok(results.into_iter().flatten().collect())
 }
 
-async fn find_file(client: &Client, directory: &[u8], file: &WorkloadFile) -> Result<Handle, FilesetError> {
+async fn find_file(
+    client: &Client,
+    directory: &[u8],
+    file: &WorkloadFile,
+    rule: Rule,
+) -> Result<Handle, FilesetError> {
     let found = nfs::lookup(client, directory, file_name(&file.path)).await;
     let (handle, attributes) = match found {
         Err(error) if is_missing(&error) => {
@@ -311,7 +363,7 @@ async fn find_file(client: &Client, directory: &[u8], file: &WorkloadFile) -> Re
         Some(attributes) => attributes,
         None => nfs::getattr(client, &handle, &file.path).await?,
     };
-    if attributes.size == file.bytes {
+    if rule.takes(attributes.size, file.bytes) {
         return Ok(handle);
     }
     Err(FilesetError::Size { path: file.path.clone(), found: attributes.size, wanted: file.bytes })
@@ -322,11 +374,12 @@ async fn create_file(
     client: &Client,
     directory: &[u8],
     file: &WorkloadFile,
+    rule: Rule,
     write_bytes: u32,
 ) -> Result<bool, FilesetError> {
-    match find_file(client, directory, file).await {
+    match find_file(client, directory, file, rule).await {
         Ok(handle) => {
-            if is_right_remote(client, &handle, file).await? {
+            if !rule.content_matters || is_right_remote(client, &handle, file).await? {
                 return Ok(false);
             }
         }

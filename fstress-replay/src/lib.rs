@@ -1,4 +1,4 @@
-//! Replays a workload as NFSv3 calls, open loop, against a live server.
+//! NFSv3 load against a live server: replays of traces and workloads by profile, open loop.
 //!
 //! - [`plan`]: which calls are due when: requests of a workload become NFS calls with absolute deadlines.
 //! - [`client`]: an NFSv3 and MOUNT client over TCP (pipelined, several connections) or UDP (with retransmission).
@@ -6,6 +6,8 @@
 //! - [`replay`]: sends the calls at their deadlines, whatever the server does, and keeps account of them.
 //! - [`measure`]: response times from the *intended* send time, per operation and hour.
 //! - [`report`]: the same as text and JSON.
+//! - [`stress`]: the workloads of Fstress and SPEC SFS2008 at a rate, and how fast a server is at all.
+//! - [`page`]: reports as one page of HTML.
 //!
 //! Response times are measured from the moment a call should have been sent, not from when it was: a server that stalls is
 //! charged for every call that would have come in the meantime, which is what its users would have felt.
@@ -14,6 +16,8 @@ pub mod client;
 pub mod content;
 pub mod fileset;
 pub mod measure;
+pub mod page;
 pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod stress;

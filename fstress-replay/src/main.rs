@@ -2,8 +2,10 @@
 
 mod cli;
 
+use anyhow::Context as _;
 use clap::Parser as _;
 use fstress_replay::replay::{self, Event, OnEvent, Stop};
+use fstress_replay::stress::{self, OnStressEvent, StressEvent};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +30,15 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.stress.show_presets {
+        print!("{}", arguments.stress.shown()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.stress.preset.is_some() { stress(arguments).await } else { trace(arguments).await }
+}
+
+/// Replays hours of web sites.
+async fn trace(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     let spec = arguments.spec(Arc::new(arguments.workload()?)).await?;
     let files = spec.workload.files().len();
     if arguments.create {
@@ -40,19 +51,69 @@ async fn run(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     let prepared = replay::prepare(spec, &files_shown(&bar)).await?;
     bar.finish_and_clear();
     let report = replay_with_progress(prepared).await?;
+    // Whoever scripts this must notice calls that failed or were never sent.
+    let clean = report.total.errors == 0 && report.total.unanswered == 0 && !report.saturated;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print!("{}", report.text());
     }
-    // Whoever scripts this must notice calls that failed or were never sent.
-    let clean = report.total.errors == 0 && report.total.unanswered == 0 && !report.saturated;
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(status(true, clean))
+}
+
+/// Runs workloads by profile.
+async fn stress(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
+    let spec = arguments.stress_spec().await?;
+    let stop = stop_on_interrupt();
+    let bar = bar(1_000, "");
+    let shown = bar.clone();
+    let on_event: OnStressEvent = Arc::new(move |event| match event {
+        StressEvent::Files { load, progress } => {
+            shown.set_prefix(format!("files of {load}"));
+            shown.set_position((progress.files * 1_000 / progress.files_total.max(1)) as u64);
+        }
+        StressEvent::Calls { phase, part, wanted, answered, errors } => {
+            shown.set_prefix(phase);
+            shown.set_position((part * 1_000.0) as u64);
+            shown.set_message(format!("{answered} answered of {wanted} calls, {errors} errors"));
+        }
+    });
+    let report = stress::run(&spec, &stop, &on_event).await?;
+    bar.finish_and_clear();
+    if let Some(file) = &arguments.html {
+        std::fs::write(file, report.page()).with_context(|| format!("--html {}", file.display()))?;
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{}", report.text());
+    }
+    Ok(status(report.valid, report.is_clean()))
+}
+
+/// See the help of the command.
+fn status(is_valid: bool, is_clean: bool) -> ExitCode {
+    match (is_valid, is_clean) {
+        (false, _) => ExitCode::from(3),
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    }
+}
+
+fn stop_on_interrupt() -> Stop {
+    let stop = Stop::default();
+    let on_interrupt = stop.clone();
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            on_interrupt.stop();
+        }
+    });
+    stop
 }
 
 fn bar(length: usize, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(length as u64).with_prefix(what);
-    match ProgressStyle::with_template("{prefix} [{bar:30}] {percent:>3}% {wide_msg}") {
+    match ProgressStyle::with_template("{prefix:12} [{bar:30}] {percent:>3}% {wide_msg}") {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
     }
@@ -71,13 +132,7 @@ async fn replay_with_progress(
     prepared: replay::Prepared,
 ) -> anyhow::Result<fstress_replay::report::ReplayReport> {
     let bar = bar(1_000, "replaying");
-    let stop = Stop::default();
-    let on_interrupt = stop.clone();
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            on_interrupt.stop();
-        }
-    });
+    let stop = stop_on_interrupt();
     let shown = bar.clone();
     let on_event: OnEvent = Arc::new(move |event| match event {
         Event::Hour { hour, index, hours } => {

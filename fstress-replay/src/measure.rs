@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Longest time that a histogram tells apart, in microseconds; what is longer counts as this.
-const TIME_US_MAX: u64 = 200_000_000;
+/// Longest time that a histogram tells apart, in nanoseconds; what is longer counts as this.
+const TIME_NS_MAX: u64 = 200_000_000_000;
 /// Significant decimal digits of the quantiles.
 const DIGITS: u8 = 3;
 /// Kinds of errors kept apart in an hour; further ones count as `other`.
@@ -44,14 +44,25 @@ pub struct TimeSummary {
     pub p99_ms: f64,
     /// Quantile .999.
     pub p999_ms: f64,
+    /// Quantile .9999.
+    #[serde(default)]
+    pub p9999_ms: f64,
     /// Largest.
     pub max_ms: f64,
+}
+
+impl TimeSummary {
+    /// Mean, deviation, and the quantiles .5, .95, .99, .999 and .9999, in ms.
+    #[must_use]
+    pub fn figures(&self) -> [f64; 7] {
+        [self.mean_ms, self.deviation_ms, self.p50_ms, self.p95_ms, self.p99_ms, self.p999_ms, self.p9999_ms]
+    }
 }
 
 impl Default for Times {
     fn default() -> Self {
         // The bounds are constants that hdrhistogram takes; were they not, quantiles would read zero and the tests fail.
-        let histogram = Histogram::new_with_bounds(1, TIME_US_MAX, DIGITS).ok();
+        let histogram = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
         Self { histogram, sum_ms: 0.0, sum_squares: 0.0, max_ms: 0.0, count: 0 }
     }
 }
@@ -60,7 +71,7 @@ impl Times {
     /// Counts one time.
     pub fn record(&mut self, time: Duration) {
         if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(TIME_US_MAX).max(1));
+            histogram.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(TIME_NS_MAX).max(1));
         }
         let ms = time.as_secs_f64() * 1e3;
         self.count += 1;
@@ -91,7 +102,7 @@ impl Times {
         let mean_ms = self.sum_ms / count;
         let quantile = |p| {
             let histogram = self.histogram.as_ref();
-            histogram.map_or(0.0, |histogram| histogram.value_at_quantile(p) as f64 / 1e3)
+            histogram.map_or(0.0, |histogram| histogram.value_at_quantile(p) as f64 / 1e6)
         };
         TimeSummary {
             count: self.count,
@@ -101,6 +112,7 @@ impl Times {
             p95_ms: quantile(0.95),
             p99_ms: quantile(0.99),
             p999_ms: quantile(0.999),
+            p9999_ms: quantile(0.9999),
             max_ms: self.max_ms,
         }
     }
@@ -119,6 +131,17 @@ pub struct OperationMeasure {
     pub retransmissions: u64,
     /// Response times of all calls that were answered.
     pub times: Times,
+}
+
+impl OperationMeasure {
+    /// Adds what another has counted.
+    pub fn add(&mut self, other: &Self) {
+        self.called += other.called;
+        self.good += other.good;
+        self.errors += other.errors;
+        self.retransmissions += other.retransmissions;
+        self.times.add(&other.times);
+    }
 }
 
 /// What is measured in an hour.
@@ -162,11 +185,7 @@ impl HourMeasure {
         self.not_sent += other.not_sent;
         self.outstanding += other.outstanding;
         for (mine, theirs) in self.operations.iter_mut().zip(&other.operations) {
-            mine.called += theirs.called;
-            mine.good += theirs.good;
-            mine.errors += theirs.errors;
-            mine.retransmissions += theirs.retransmissions;
-            mine.times.add(&theirs.times);
+            mine.add(theirs);
         }
         self.lag.add(&other.lag);
         for (kind, count) in &other.error_kinds {
@@ -192,6 +211,7 @@ mod tests {
         assert!(near(summary.mean_ms, 500.5) && near(summary.deviation_ms, 288.67), "{summary:?}");
         assert!(near(summary.p50_ms, 500.0) && near(summary.p95_ms, 950.0), "{summary:?}");
         assert!(near(summary.p99_ms, 990.0) && near(summary.p999_ms, 999.0), "{summary:?}");
+        assert!(near(summary.p9999_ms, 1000.0), "{summary:?}");
         assert!(near(summary.max_ms, 1000.0));
         assert_eq!(Times::default().summary(), TimeSummary::default());
     }

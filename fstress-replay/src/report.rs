@@ -177,8 +177,8 @@ impl ReplayReport {
             self.rate_factor,
         );
         out.push_str(
-            "                      calls a second              |       response from the intended time, ms       |  send lag, ms\n  \
-             hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9     p50     p99\n",
+            "                      calls a second              |           response from the intended time, ms           |  send lag, ms\n  \
+             hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9  p99.99     p50     p99\n",
         );
         for hour in &self.hours {
             let mark = if hour.complete { ' ' } else { '*' };
@@ -186,7 +186,7 @@ impl ReplayReport {
         }
         let _ = writeln!(out, "   all  {}\n", line(&self.total));
         out.push_str(
-            "operation    called      good errors resent  share    mean     dev     p50     p95     p99   p99.9\n",
+            "operation    called      good errors resent  share    mean     dev     p50     p95     p99   p99.9  p99.99\n",
         );
         for op in &self.total.operations {
             let _ = writeln!(
@@ -198,7 +198,7 @@ impl ReplayReport {
                 op.errors,
                 op.retransmissions,
                 op.share * 100.0,
-                times(&op.response)
+                times_text(&op.response)
             );
         }
         self.notes(&mut out);
@@ -257,14 +257,13 @@ fn line(summary: &Summary) -> String {
         summary.got_per_s,
         summary.errors + summary.unanswered,
         summary.retransmissions,
-        times(&summary.response),
+        times_text(&summary.response),
         summary.lag.p50_ms,
         summary.lag.p99_ms,
     )
 }
 
-fn times(times: &TimeSummary) -> String {
-    [times.mean_ms, times.deviation_ms, times.p50_ms, times.p95_ms, times.p99_ms, times.p999_ms]
-        .map(|ms| if ms < 1000.0 { format!("{ms:>7.3}") } else { format!("{ms:>7.0}") })
-        .join(" ")
+/// The figures of a summary in columns.
+pub(crate) fn times_text(times: &TimeSummary) -> String {
+    times.figures().map(|ms| if ms < 1000.0 { format!("{ms:>7.3}") } else { format!("{ms:>7.0}") }).join(" ")
 }

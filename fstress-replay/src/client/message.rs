@@ -35,12 +35,27 @@ pub fn read(out: &mut Vec<u8>, handle: &[u8], offset: u64, count: u32) {
 
 /// WRITE, UNSTABLE.
 pub fn write(out: &mut Vec<u8>, handle: &[u8], offset: u64, data: &[u8]) {
+    let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    write_with(out, handle, offset, count, |out| out.extend_from_slice(data));
+}
+
+/// WRITE, UNSTABLE, of `count` bytes that `data` appends.
+pub fn write_with(
+    out: &mut Vec<u8>,
+    handle: &[u8],
+    offset: u64,
+    count: u32,
+    data: impl FnOnce(&mut Vec<u8>),
+) {
     const UNSTABLE: u32 = 0;
     put_opaque(out, handle);
     put_u64(out, offset);
-    put_u32(out, u32::try_from(data.len()).unwrap_or(u32::MAX));
+    put_u32(out, count);
     put_u32(out, UNSTABLE);
-    put_opaque(out, data);
+    put_u32(out, count);
+    let begin = out.len();
+    data(out);
+    out.resize(begin + (out.len() - begin).next_multiple_of(4), 0);
 }
 
 /// COMMIT of the whole file.
@@ -77,4 +92,55 @@ fn attributes(out: &mut Vec<u8>, mode: u32, size: Option<u64>) {
     }
     put_u32(out, DONT_CHANGE); // time of access
     put_u32(out, DONT_CHANGE); // time of change
+}
+
+/// SETATTR of the mode alone, without guard.
+pub fn set_mode(out: &mut Vec<u8>, handle: &[u8]) {
+    put_opaque(out, handle);
+    attributes(out, FILE_MODE, None);
+    put_bool(out, false); // no guard
+}
+
+/// SYMLINK to `target`.
+pub fn symlink(out: &mut Vec<u8>, directory: &[u8], new: &str, target: &str) {
+    name(out, directory, new);
+    attributes(out, FILE_MODE, None);
+    put_opaque(out, target.as_bytes());
+}
+
+/// MKNOD of a named pipe.
+pub fn mkfifo(out: &mut Vec<u8>, directory: &[u8], new: &str) {
+    const NF3FIFO: u32 = 7;
+    name(out, directory, new);
+    put_u32(out, NF3FIFO);
+    attributes(out, FILE_MODE, None);
+}
+
+/// RENAME within a directory.
+pub fn rename(out: &mut Vec<u8>, directory: &[u8], from: &str, to: &str) {
+    name(out, directory, from);
+    name(out, directory, to);
+}
+
+/// LINK: another name for a file.
+pub fn link(out: &mut Vec<u8>, file: &[u8], directory: &[u8], new: &str) {
+    put_opaque(out, file);
+    name(out, directory, new);
+}
+
+/// READDIR from the beginning.
+pub fn readdir(out: &mut Vec<u8>, directory: &[u8], count: u32) {
+    put_opaque(out, directory);
+    put_u64(out, 0); // cookie
+    put_u64(out, 0); // its verifier
+    put_u32(out, count);
+}
+
+/// READDIRPLUS from the beginning.
+pub fn readdirplus(out: &mut Vec<u8>, directory: &[u8], names_bytes: u32, count: u32) {
+    put_opaque(out, directory);
+    put_u64(out, 0); // cookie
+    put_u64(out, 0); // its verifier
+    put_u32(out, names_bytes);
+    put_u32(out, count);
 }

@@ -275,6 +275,22 @@ impl Client {
     }
 }
 
-fn unreachable(target: SocketAddr, error: &std::io::Error) -> CallError {
+pub(crate) fn unreachable(target: SocketAddr, error: &std::io::Error) -> CallError {
     CallError::Unreachable { target, kind: error.kind(), reason: error.to_string() }
+}
+
+/// A connection for whoever reads and writes it without tokio; it does not block.
+pub(crate) async fn tcp_stream(
+    target: SocketAddr,
+    options: &Options,
+) -> std::io::Result<std::net::TcpStream> {
+    tcp::connect(&pending::Setting { target, options: options.clone() }).await?.into_std()
+}
+
+/// A connected socket for whoever reads and writes it without tokio; it does not block.
+pub(crate) async fn udp_socket(
+    target: SocketAddr,
+    options: &Options,
+) -> std::io::Result<std::net::UdpSocket> {
+    udp::open(&pending::Setting { target, options: options.clone() }).await?.into_std()
 }

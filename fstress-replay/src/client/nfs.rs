@@ -279,3 +279,32 @@ fn unexpected(procedure: Procedure, path: &str, results: &Results) -> NfsError {
     let cause = CallError::Malformed { reason: format!("results of another procedure: {results:?}") };
     NfsError::Call { procedure: procedure.name(), path: path.into(), cause }
 }
+
+/// The handle of a new symbolic link.
+///
+/// # Errors
+/// See [`NfsError`].
+pub async fn symlink(
+    client: &Client,
+    directory: &[u8],
+    name: &str,
+    target: &str,
+) -> Result<Handle, NfsError> {
+    let arguments = |out: &mut Vec<u8>| message::symlink(out, directory, name, target);
+    let Done { message, results, .. } = call(client, Procedure::Symlink, name, arguments).await?;
+    made(client, directory, name, &message, results).await
+}
+
+/// Removes a name that is not a directory's, or one that is.
+///
+/// # Errors
+/// See [`NfsError`].
+pub async fn remove(
+    client: &Client,
+    directory: &[u8],
+    name: &str,
+    is_directory: bool,
+) -> Result<(), NfsError> {
+    let procedure = if is_directory { Procedure::Rmdir } else { Procedure::Remove };
+    call(client, procedure, name, |out| message::name(out, directory, name)).await.map(drop)
+}
