@@ -30,3 +30,18 @@ fn a_directory_that_is_not_there_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.starts_with("clockwork: ") && said.contains(&missing.display().to_string()), "{said}");
 }
+
+#[test]
+fn what_cannot_be_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for (option, value, means) in
+        [("--servers", "0", "a device has 1 to"), ("--export", "relative", "clients mount an absolute path")]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clockwork"));
+        let output = command.arg("store").arg(folder.path()).args([option, value]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches(means).count(), 1, "{said}");
+        assert!(said.contains(value), "{said}");
+    }
+}

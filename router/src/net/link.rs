@@ -1,8 +1,8 @@
 //! Links: the connections to the stores, kept up.
 
+use super::batch::Batch;
 use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
 use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
-use super::ports::Batch;
 use super::seldom::Seldom;
 use super::shard::{Inner, Shard};
 use crate::heat::Recorder;

@@ -7,6 +7,8 @@
 //! connection. Calls are copied once, into the send log of their store's link, where they stay until the reply has come.
 //! Replies that lie side by side in the read buffer go out from there without a copy.
 
+mod batch;
+mod datagrams;
 mod front;
 mod inbound;
 mod link;

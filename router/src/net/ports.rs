@@ -1,22 +1,20 @@
 //! Where a shard's replies go: its TCP connections, its UDP sockets, and other shards' mailboxes. What is queued here
 //! during a round of events is written once, at its end.
 
-use super::mmsg::{self, Outgoing, Sender};
+use super::batch::{Lists, Run};
+use super::datagrams::DatagramPort;
+use super::mmsg;
 use super::outbound::Outbound;
 use super::{Command, Mail};
 use clockwork_switch::duplicates::{ConnectionId, Origin, Peer};
 use clockwork_switch::{Client, LinkId, Outlet};
 use slab::Slab;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{Notify, mpsc};
 
 /// From this size on replies that lie side by side are written from where they lie, instead of being queued.
-const DIRECT_BYTES_MIN: usize = 16 << 10;
+pub(super) const DIRECT_BYTES_MIN: usize = 16 << 10;
 
 /// Bytes of replies that may wait for one client, those that it has asked for included, before no more calls are read
 /// from it: enough for any round trip, and little for one that never reads.
@@ -67,27 +65,9 @@ impl StreamPort {
     }
 }
 
-/// A front socket for datagrams.
-pub(crate) struct DatagramPort {
-    pub(crate) socket: Rc<UdpSocket>,
-    sender: Sender,
-    bytes: Vec<u8>,
-    queue: Vec<Datagram>,
-    dirty: Option<Look>,
-}
-
 /// Counts the looks at the sockets; with bytes to write, after which look the first of them came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Look(u64);
-
-/// A reply for a datagram client.
-#[derive(Clone, Debug)]
-struct Datagram {
-    /// Where its bytes lie.
-    bytes: Range<usize>,
-    to: SocketAddr,
-    from: Option<IpAddr>,
-}
+pub(super) struct Look(u64);
 
 /// What the ports have counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,13 +92,13 @@ pub(crate) struct Ports {
     dirty_links: Vec<LinkId>,
     /// Those of `dirty_links` that came before the last look.
     dirty_links_before: usize,
-    look: Look,
-    gained: bool,
+    pub(super) look: Look,
+    pub(super) gained: bool,
     flush: Rc<Notify>,
     /// The flusher has been told.
     flush_due: bool,
     /// Empty lists for the next read's replies.
-    spare: Lists,
+    pub(super) spare: Lists,
     shard: u16,
     mailboxes: Rc<[mpsc::UnboundedSender<Command>]>,
     pub(crate) counters: PortCounters,
@@ -166,8 +146,7 @@ impl Ports {
     }
 
     pub(crate) fn add_socket(&mut self, socket: Rc<UdpSocket>) -> u16 {
-        let sender = Sender::default();
-        self.sockets.push(DatagramPort { socket, sender, bytes: Vec::new(), queue: Vec::new(), dirty: None });
+        self.sockets.push(DatagramPort::new(socket));
         u16::try_from(self.sockets.len() - 1).unwrap_or(u16::MAX)
     }
 
@@ -243,7 +222,7 @@ impl Ports {
         self.gained
     }
 
-    fn want_flush(&mut self) {
+    pub(super) fn want_flush(&mut self) {
         if !std::mem::replace(&mut self.flush_due, true) {
             self.flush.notify_one();
         }
@@ -279,7 +258,7 @@ impl Ports {
     }
 
     /// Writes or queues replies that lie in `buffer`.
-    fn queue_runs(&mut self, buffer: &[u8], runs: &[Run]) {
+    pub(super) fn queue_runs(&mut self, buffer: &[u8], runs: &[Run]) {
         let Some(&Run { slot, connection, .. }) = runs.first() else { return };
         let Some(port) = self.stream(slot, connection) else { return };
         let bytes = runs.iter().map(|run| buffer.get(run.bytes.clone()).unwrap_or_default());
@@ -298,39 +277,11 @@ impl Ports {
         self.mark_stream(slot as usize);
     }
 
-    fn replied_stream(&mut self, slot: u32, connection: ConnectionId, bytes: u32) {
+    pub(super) fn replied_stream(&mut self, slot: u32, connection: ConnectionId, bytes: u32) {
         if let Some(port) = self.streams.get_mut(slot as usize).filter(|port| port.connection == connection) {
             port.answered(bytes, &mut self.kept_bytes);
             port.wake_reader();
         }
-    }
-
-    fn queue_datagram(&mut self, peer: SocketAddr, socket: u16, local: Option<IpAddr>, message: &[u8]) {
-        if message.len() > mmsg::DATAGRAM_BYTES_MAX {
-            self.counters.datagrams_too_large += 1;
-            return;
-        }
-        let Some(port) = self.sockets.get_mut(usize::from(socket)) else { return };
-        let start = port.bytes.len();
-        port.bytes.extend_from_slice(message);
-        port.queue.push(Datagram { bytes: start..port.bytes.len(), to: peer, from: local });
-        match port.dirty {
-            Some(look) => self.gained |= look != self.look,
-            None => port.dirty = Some(self.look),
-        }
-        if port.queue.len() >= mmsg::BATCH {
-            self.flush_datagrams(usize::from(socket));
-        } else {
-            self.want_flush();
-        }
-    }
-
-    /// Sends replies of one socket that lie in `buffer`.
-    fn send_runs(&mut self, buffer: &[u8], runs: &[DatagramRun]) {
-        let Some(first) = runs.first() else { return };
-        let Some(port) = self.sockets.get_mut(usize::from(first.socket)) else { return };
-        let dropped = port.send(buffer, runs.iter().map(|run| &run.datagram));
-        self.counters.datagrams_dropped += dropped;
     }
 
     /// A reply for a client of this shard that waited for another shard's call.
@@ -371,50 +322,6 @@ impl Ports {
         std::mem::swap(&mut self.dirty_links, links);
         self.dirty_links_before = 0;
     }
-
-    fn flush_datagrams(&mut self, socket: usize) {
-        let Some(port) = self.sockets.get_mut(socket).filter(|port| !port.queue.is_empty()) else { return };
-        let (mut bytes, mut queue) = (std::mem::take(&mut port.bytes), std::mem::take(&mut port.queue));
-        self.counters.datagrams_dropped += port.send(&bytes, queue.iter());
-        queue.clear();
-        bytes.clear();
-        bytes.shrink_to(1 << 20);
-        (port.bytes, port.queue) = (bytes, queue);
-        port.dirty = None;
-    }
-}
-
-impl DatagramPort {
-    /// Sends replies that lie in `buffer`, without waiting. Returns how many the socket did not take: as on the wire,
-    /// these are lost.
-    fn send<'a>(&mut self, buffer: &[u8], replies: impl Iterator<Item = &'a Datagram>) -> u64 {
-        let mut replies = replies.fuse();
-        let mut dropped = 0;
-        loop {
-            let mut batch = [Outgoing::EMPTY; mmsg::BATCH];
-            let mut count = 0;
-            for (outgoing, reply) in batch.iter_mut().zip(&mut replies) {
-                let bytes = buffer.get(reply.bytes.clone()).unwrap_or_default();
-                *outgoing = Outgoing { bytes, to: Some(reply.to), from: reply.from };
-                count += 1;
-            }
-            if count == 0 {
-                return dropped;
-            }
-            let mut sent = 0;
-            while sent < count {
-                match self.sender.send(self.socket.as_fd(), &batch[sent..count]) {
-                    Ok(taken) if taken > 0 => sent += taken,
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // A full socket or a peer that is gone.
-                    _ => {
-                        dropped += 1;
-                        sent += 1;
-                    }
-                }
-            }
-        }
-    }
 }
 
 impl Outlet for Ports {
@@ -447,125 +354,5 @@ impl Outlet for Ports {
             None => self.dirty_links.push(link),
         }
         self.want_flush();
-    }
-}
-
-/// Replies that lie side by side in a read buffer and go to the same client.
-#[derive(Debug)]
-struct Run {
-    slot: u32,
-    connection: ConnectionId,
-    bytes: Range<usize>,
-}
-
-/// A datagram client's reply in a read buffer.
-#[derive(Debug)]
-struct DatagramRun {
-    socket: u16,
-    datagram: Datagram,
-}
-
-/// Where the replies of one read lie.
-#[derive(Debug, Default)]
-struct Lists {
-    runs: Vec<Run>,
-    datagrams: Vec<DatagramRun>,
-}
-
-/// The outlet while a store's bytes are read: remembers where in the read buffer replies lie, so that those for one
-/// client are written together and without a copy.
-pub(crate) struct Batch<'a> {
-    ports: &'a mut Ports,
-    /// Address of the read buffer's first byte, and of the one behind its last: replies in it are known by their place.
-    buffer: Range<usize>,
-    lists: Lists,
-    /// Bytes of `lists.datagrams`.
-    datagram_bytes: usize,
-}
-
-impl<'a> Batch<'a> {
-    pub(crate) fn new(ports: &'a mut Ports) -> Self {
-        let lists = std::mem::take(&mut ports.spare);
-        Self { ports, buffer: 0..0, lists, datagram_bytes: 0 }
-    }
-
-    /// Says where the read buffer is. To be called before replies that may lie in it.
-    pub(crate) fn lies_in(&mut self, buffer: &[u8]) {
-        let start = buffer.as_ptr().addr();
-        self.buffer = start..start + buffer.len();
-    }
-
-    /// Writes or queues the replies remembered. `buffer` is the read buffer.
-    pub(crate) fn finish(&mut self, buffer: &[u8]) {
-        let Self { ports, lists: Lists { runs, datagrams }, datagram_bytes, .. } = self;
-        // By client, and each client's as they came: they lie in that order.
-        runs.sort_unstable_by_key(|run| (run.connection.0, run.bytes.start));
-        for runs in runs.chunk_by(|a, b| a.connection == b.connection) {
-            ports.queue_runs(buffer, runs);
-        }
-        runs.clear();
-        if *datagram_bytes >= DIRECT_BYTES_MIN {
-            datagrams.sort_unstable_by_key(|run| (run.socket, run.datagram.to, run.datagram.bytes.start));
-            for runs in datagrams.chunk_by(|a, b| a.socket == b.socket) {
-                ports.send_runs(buffer, runs);
-            }
-        } else {
-            for DatagramRun { socket, datagram } in datagrams.iter() {
-                let bytes = buffer.get(datagram.bytes.clone()).unwrap_or_default();
-                ports.queue_datagram(datagram.to, *socket, datagram.from, bytes);
-            }
-        }
-        datagrams.clear();
-        *datagram_bytes = 0;
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        // Their room serves the next read.
-        self.lists.runs.clear();
-        self.lists.datagrams.clear();
-        self.ports.spare = std::mem::take(&mut self.lists);
-    }
-}
-
-impl Outlet for Batch<'_> {
-    fn reply(&mut self, client: &Client, record: &[u8]) {
-        let at = record.as_ptr().addr();
-        if !self.buffer.contains(&at) {
-            // Made by the router, out of turn: no client asks for an order among replies.
-            return self.ports.reply(client, record);
-        }
-        let start = at - self.buffer.start;
-        let end = start + record.len();
-        match *client {
-            Client::Stream { connection, slot, reply_bytes, .. } => {
-                self.ports.replied_stream(slot, connection, reply_bytes);
-                match self.lists.runs.last_mut() {
-                    Some(run) if run.connection == connection && run.bytes.end == start => {
-                        run.bytes.end = end;
-                    }
-                    _ => self.lists.runs.push(Run { slot, connection, bytes: start..end }),
-                }
-            }
-            Client::Datagram { peer, socket, local } => {
-                let bytes = start + mmsg::HEADROOM..end;
-                if bytes.len() > mmsg::DATAGRAM_BYTES_MAX {
-                    self.ports.counters.datagrams_too_large += 1;
-                    return;
-                }
-                self.datagram_bytes += bytes.len();
-                let datagram = Datagram { bytes, to: peer, from: local };
-                self.lists.datagrams.push(DatagramRun { socket, datagram });
-            }
-        }
-    }
-
-    fn mail(&mut self, waiter: &Origin, record: &[u8]) {
-        self.ports.mail(waiter, record);
-    }
-
-    fn wake(&mut self, link: LinkId) {
-        self.ports.wake(link);
     }
 }

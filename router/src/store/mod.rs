@@ -63,6 +63,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clockwork_wire::mount::PATH_BYTES_MAX;
 use clockwork_wire::nfs3::Procedure;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -114,8 +115,19 @@ pub enum StoreError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The path to mount is none.
+    #[error(
+        "store {name}: export {export:?}: clients mount an absolute path of {max} bytes at the most, such as /export",
+        max = PATH_BYTES_MAX
+    )]
+    Export {
+        /// The store.
+        name: String,
+        /// What was to be the path.
+        export: String,
+    },
     /// The device cannot be.
-    #[error("store {name}: {source}")]
+    #[error("store {name}: its device cannot be")]
     Device {
         /// The store.
         name: String,
@@ -223,10 +235,14 @@ impl RunningStore {
 /// Starts a store over a namespace, within a tokio runtime.
 ///
 /// # Errors
-/// [`StoreError::Device`] where the device cannot be, [`StoreError::Listen`] where the address is taken.
+/// [`StoreError::Device`] where the device cannot be, [`StoreError::Export`] where the path to mount is none,
+/// [`StoreError::Listen`] where the address is taken.
 pub async fn serve(spec: StoreSpec, namespace: Arc<Namespace>) -> Result<RunningStore, StoreError> {
     let StoreSpec { name, listen, export, device, seed } = spec;
     device.check().map_err(|source| StoreError::Device { name: name.clone(), source })?;
+    if !export.starts_with('/') || export.contains('\0') || export.len() > PATH_BYTES_MAX as usize {
+        return Err(StoreError::Export { name, export });
+    }
     let failed = |source| StoreError::Listen { name: name.clone(), listen, source };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;

@@ -3,22 +3,23 @@
 pub(crate) mod calls;
 mod files;
 mod ledger;
+mod links;
+mod people;
 mod store;
 
 pub(crate) use files::{Cluster, Cookies};
 pub(crate) use ledger::Ledger;
 pub(crate) use store::{Ends, Repeats, Spec, Store};
 
-use clockwork_placement::{StoreEntry, StoreId, StoreState, Table};
-use clockwork_switch::duplicates::{ConnectionId, DuplicateLimits, Origin, Peer as OriginPeer};
+use clockwork_placement::{StoreEntry, StoreId, Table};
+use clockwork_switch::duplicates::{DuplicateLimits, Origin, Peer as OriginPeer};
 use clockwork_switch::pins::PinLimits;
 use clockwork_switch::time::Time;
 use clockwork_switch::{
-    Client, LinkId, Outlet, Shared, SharedLimits, StoreFacts, Switch, SwitchLimits, Transport, Verdict,
+    Client, LinkId, Outlet, Shared, SharedLimits, StoreFacts, Switch, SwitchLimits, Transport,
 };
 use clockwork_wire::record;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Accepted, From};
@@ -214,221 +215,6 @@ impl Sim {
         self.events.insert((self.now + wait, self.serial), event);
     }
 
-    // Clients.
-
-    /// Opens a TCP connection to a shard.
-    pub(crate) fn stream(&mut self, shard: usize, host: u8) -> Peer {
-        self.connections += 1;
-        let connection = ConnectionId(self.connections);
-        self.open.insert(self.connections, shard);
-        self.shards[shard].switch.client_opened(connection);
-        let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, host));
-        let slot = u32::try_from(self.connections).unwrap();
-        Peer { shard, client: Client::Stream { connection, slot, address, reply_bytes: 0 } }
-    }
-
-    pub(crate) fn close(&mut self, peer: Peer) {
-        let Client::Stream { connection, .. } = peer.client else { panic!("a port is not closed") };
-        self.open.remove(&connection.0);
-        self.shards[peer.shard].switch.client_closed(connection);
-    }
-
-    /// A UDP port of a client.
-    #[expect(clippy::unused_self, reason = "as for connections")]
-    pub(crate) fn datagram(&mut self, shard: usize, host: u8, port: u16) -> Peer {
-        let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)), port);
-        Peer { shard, client: Client::Datagram { peer, socket: 0, local: None } }
-    }
-
-    pub(crate) fn send(&mut self, peer: Peer, message: &[u8]) -> Verdict {
-        self.send_from(peer, true, message)
-    }
-
-    /// The access rules may have let the client in or not.
-    pub(crate) fn send_from(&mut self, peer: Peer, admitted: bool, message: &[u8]) -> Verdict {
-        let mut message = message.to_vec();
-        let Shard { switch, out, .. } = &mut self.shards[peer.shard];
-        let verdict = switch.call(self.now, &peer.client, admitted, &mut message, out);
-        self.deliver(peer.shard);
-        verdict
-    }
-
-    /// The replies that a client has had to an XID.
-    pub(crate) fn replies(&self, peer: Peer, xid: u32) -> Vec<&[u8]> {
-        let all = self.replies.get(&(book(&peer.client), xid));
-        all.map(|all| all.iter().map(|(_, message)| &message[..]).collect()).unwrap_or_default()
-    }
-
-    /// The one reply that a client has had to an XID.
-    pub(crate) fn reply(&self, peer: Peer, xid: u32) -> &[u8] {
-        match self.replies(peer, xid)[..] {
-            [reply] => reply,
-            ref replies => panic!("{} replies to XID {xid} instead of one", replies.len()),
-        }
-    }
-
-    /// When that reply came.
-    pub(crate) fn replied_at(&self, peer: Peer, xid: u32) -> Time {
-        self.reply(peer, xid);
-        self.replies[&(book(&peer.client), xid)][0].0
-    }
-
-    /// Sends a call, waits for its reply.
-    pub(crate) fn ask(&mut self, peer: Peer, message: &[u8]) -> Vec<u8> {
-        let xid = clockwork_wire::rpc::xid(message).unwrap();
-        let before = self.replies(peer, xid).len();
-        self.send(peer, message);
-        for _ in 0..1200 {
-            if let Some(reply) = self.replies(peer, xid).get(before) {
-                return reply.to_vec();
-            }
-            self.run_for(50 * MS);
-        }
-        panic!("no reply to XID {xid} within a minute");
-    }
-
-    // The operator.
-
-    pub(crate) fn place(&mut self) -> usize {
-        self.shared.place(&self.wanted).unwrap()
-    }
-
-    /// Assigns a file to a store; how many pinned files have stayed.
-    pub(crate) fn assign(&mut self, handle: &[u8], store: StoreId) -> usize {
-        self.wanted = self.wanted.with_exception(handle, store).unwrap();
-        self.place()
-    }
-
-    pub(crate) fn set_stores(&mut self, change: impl Fn(usize, &mut StoreEntry)) -> usize {
-        let mut stores = self.wanted.stores().to_vec();
-        stores.iter_mut().enumerate().for_each(|(i, entry)| change(i, entry));
-        self.wanted = self.wanted.with_stores(stores).unwrap();
-        self.place()
-    }
-
-    /// The health checks have found a store dead.
-    pub(crate) fn eject(&mut self, store: StoreId) {
-        self.set_stores(|i, entry| {
-            if i == store.index() {
-                entry.state = StoreState::Down;
-            }
-        });
-        for shard in 0..self.shards.len() {
-            let Shard { switch, out, .. } = &mut self.shards[shard];
-            switch.store_lost(self.now, store, out);
-            self.deliver(shard);
-        }
-    }
-
-    pub(crate) fn readmit(&mut self, store: StoreId) {
-        self.set_stores(|i, entry| {
-            if i == store.index() {
-                entry.state = StoreState::Up;
-            }
-        });
-    }
-
-    // Stores and their connections.
-
-    pub(crate) fn store(&mut self, store: StoreId) -> &mut Store {
-        &mut self.stores[store.index()]
-    }
-
-    /// Runs of a procedure at all stores.
-    pub(crate) fn runs(&self, procedure: clockwork_wire::nfs3::Procedure) -> usize {
-        self.stores.iter().map(|store| store.runs(procedure)).sum()
-    }
-
-    /// Every connection to a store is lost; it did not restart.
-    pub(crate) fn break_links(&mut self, store: StoreId) {
-        for shard in 0..self.shards.len() {
-            for link in 0..self.shards[shard].links.len() {
-                if self.shards[shard].links[link].store == store {
-                    self.break_link(shard, link);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn break_link(&mut self, shard: usize, link: usize) {
-        let end = &mut self.shards[shard].links[link];
-        if !end.up {
-            return;
-        }
-        end.up = false;
-        end.connection += 1;
-        end.inbox.clear();
-        // A reset throws away what the store has not read.
-        self.stores[end.store.index()].waiting.retain(|(from, _)| (from.shard, from.link) != (shard, link));
-        if !self.keeps_ports {
-            self.ports += 1;
-            end.port = self.ports;
-        }
-        let Shard { switch, out, .. } = &mut self.shards[shard];
-        switch.link_down(self.now, LinkId(u16::try_from(link).unwrap()), out);
-        self.deliver(shard);
-        self.after(self.reconnect, Event::Connect(shard, link));
-    }
-
-    /// The store loses its memory and is there again at once. Streams break; datagrams tell nobody.
-    pub(crate) fn restart(&mut self, store: StoreId) {
-        self.stores[store.index()].restart(&mut self.cluster);
-        if self.stores[store.index()].spec.transport == Transport::Stream {
-            self.break_links(store);
-        }
-    }
-
-    /// The store loses its memory and is there again at once; the shards notice it one after the other.
-    pub(crate) fn restart_noticed_late(&mut self, store: StoreId, lag: Duration) {
-        self.stores[store.index()].restart(&mut self.cluster);
-        let mut wait = Duration::ZERO;
-        for shard in 0..self.shards.len() {
-            for link in 0..self.shards[shard].links.len() {
-                let end = &self.shards[shard].links[link];
-                if end.store == store && end.up {
-                    self.after(wait, Event::Break(shard, link, end.connection));
-                    wait += lag;
-                }
-            }
-        }
-    }
-
-    /// The store loses its memory and stays away.
-    pub(crate) fn crash(&mut self, store: StoreId) {
-        self.stores[store.index()].alive = false;
-        self.stores[store.index()].restart(&mut self.cluster);
-        self.break_links(store);
-    }
-
-    pub(crate) fn revive(&mut self, store: StoreId) {
-        self.stores[store.index()].alive = true;
-    }
-
-    /// The store goes on with what it has been sent.
-    pub(crate) fn unhang(&mut self, store: StoreId) {
-        let entry = &mut self.stores[store.index()];
-        entry.hung = false;
-        let waiting: Vec<_> = entry.waiting.drain(..).collect();
-        for (from, message) in waiting {
-            self.after(Duration::ZERO, Event::Arrive(from, store, message));
-        }
-    }
-
-    fn connect(&mut self, shard: usize, link: usize) {
-        let end = &mut self.shards[shard].links[link];
-        if !self.stores[end.store.index()].alive {
-            self.after(self.reconnect, Event::Connect(shard, link));
-            return;
-        }
-        end.up = true;
-        end.incarnation = self.stores[end.store.index()].incarnation;
-        let Shard { switch, out, .. } = &mut self.shards[shard];
-        switch.link_up(self.now, LinkId(u16::try_from(link).unwrap()), out);
-        self.deliver(shard);
-    }
-
-    // Time.
-
     pub(crate) fn run_for(&mut self, duration: Duration) {
         let end = self.now + duration;
         while let Some((&(at, _), _)) = self.events.first_key_value()
@@ -575,54 +361,5 @@ impl Sim {
         assert_eq!(bytes[..4], record::mark(message.len()), "a reply has its mark");
         let xid = clockwork_wire::rpc::xid(&message).unwrap();
         self.replies.entry((who, xid)).or_default().push((self.now, message));
-    }
-
-    fn flush(&mut self, shard: usize, link: usize) {
-        let Shard { switch, links, .. } = &mut self.shards[shard];
-        let end = &mut links[link];
-        if !end.up || end.blocked {
-            return;
-        }
-        let store = end.store;
-        let from =
-            From { shard, link, connection: end.connection, incarnation: end.incarnation, port: end.port };
-        let log = switch.log(LinkId(u16::try_from(link).unwrap()));
-        let mut messages = Vec::new();
-        match self.stores[store.index()].spec.transport {
-            Transport::Datagram => {
-                while let Some(message) = log.next_datagram().map(<[u8]>::to_vec) {
-                    log.datagram_sent();
-                    if !(self.loses)() {
-                        messages.push(message);
-                    }
-                }
-            }
-            Transport::Stream => {
-                while log.has_unsent() {
-                    let mut slices = Vec::new();
-                    log.unsent(&mut slices);
-                    let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-                    log.sent(bytes.len());
-                    end.inbox.extend_from_slice(&bytes);
-                }
-                take_records(&mut end.inbox, &mut messages);
-            }
-        }
-        for message in messages {
-            self.after(LATENCY, Event::Arrive(from, store, message));
-        }
-    }
-}
-
-fn take_records(inbox: &mut Vec<u8>, messages: &mut Vec<Vec<u8>>) {
-    while let Some(mark) = inbox.first_chunk::<4>() {
-        let word = u32::from_be_bytes(*mark);
-        assert!(word >> 31 == 1, "stores are sent one fragment a record");
-        let length = (word & 0x7fff_ffff) as usize;
-        if inbox.len() < 4 + length {
-            return;
-        }
-        messages.push(inbox[4..4 + length].to_vec());
-        inbox.drain(..4 + length);
     }
 }
