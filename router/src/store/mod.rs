@@ -24,7 +24,7 @@
 //!
 //! In inode mode a handle whose file is not where it was is looked for: in the directories that changed lately,
 //! then by a walk of the tree, one at a time, which holds up the calls that wait for it. Searches rest for as long as
-//! they took. A call waits up to half a second for the end of a rest; only in trees whose walk takes longer than that,
+//! they took. A call waits up to five seconds for the end of a rest; only in trees whose walk takes longer than that,
 //! and for files that are in none of the 64 directories that changed last, the answer can be `NFS3ERR_JUKEBOX`, upon
 //! which most clients come back.
 //!
