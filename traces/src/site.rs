@@ -8,8 +8,12 @@
 //! - z is a stationary AR(1) series over weeks with coefficient .7 and standard deviation 1, drawn by seed and file, so that
 //!   popularity moves slowly, differently for every file, and equally in every run;
 //! - sizes follow the SFS-like table [`SIZE_TABLE`] in exactly its proportions, dealt out by seed.
+//!
+//! A site made of an imported trace ([`Site::from_counts`]) knows every file's requests in every period, so there is nothing
+//! to interpolate; its periods need not be hours, and stand where this crate says hour.
 
 use crate::format::{CountedFile, Trace, TraceFiles};
+use crate::trace_file::{TraceData, TracedFile};
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
@@ -37,6 +41,10 @@ pub struct Site {
     pub hours: Vec<Option<u64>>,
     /// Its files.
     pub files: Vec<FileSpec>,
+    /// Length of what is called an hour, in seconds: 3,600 except for imported traces with other periods.
+    pub period_s: u32,
+    /// Where they are known: the files asked for in each hour, and their requests.
+    counts: Option<Vec<Vec<(u32, u64)>>>,
 }
 
 /// One file of a site.
@@ -69,7 +77,54 @@ impl Site {
             starts: trace.starts.clone(),
             hours: trace.hours.clone(),
             files,
+            period_s: 3_600,
+            counts: None,
         }
+    }
+
+    /// A site from an imported trace: every file has in every period the requests that were counted. Files get the largest
+    /// size that the log shows; where it shows none, a size of [`SIZE_TABLE`], dealt out by `seed`.
+    #[must_use]
+    pub fn from_counts(data: &TraceData, seed: u64) -> Self {
+        let mut sizes: Vec<u64> = (0..data.files.len()).map(|i| table_size(i, data.files.len())).collect();
+        sizes.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        let mut requests = vec![0_u64; data.files.len()];
+        for count in data.periods.values().flatten() {
+            if let Some(sum) = requests.get_mut(count.file as usize) {
+                *sum = sum.saturating_add(count.requests);
+            }
+        }
+        let spec = |(index, ((file, size), requests)): (usize, ((&TracedFile, u64), u64))| FileSpec {
+            path: path(&data.head.name, index, index, data.files.len()),
+            bytes: if file.bytes > 0 { file.bytes } else { size },
+            popularity: vec![requests as f64],
+        };
+        let mut files: Vec<FileSpec> =
+            data.files.iter().zip(sizes).zip(requests).enumerate().map(spec).collect();
+        normalise(&mut files);
+        let (first, periods) = data.span().unwrap_or((0, 0));
+        let of_period = |period| {
+            let counts = data.periods.get(&period).map_or(&[][..], Vec::as_slice);
+            counts.iter().map(|count| (count.file, count.requests)).collect()
+        };
+        Self {
+            name: data.head.name.clone(),
+            about: data.head.about.clone(),
+            starts: format!("{} s after 1970-01-01T00:00Z", data.head.period_start_s(first)),
+            hours: data.totals(),
+            files,
+            period_s: data.head.period_s,
+            counts: Some((first..first + periods.cast_signed()).map(of_period).collect()),
+        }
+    }
+
+    /// The site with no request in hours that are missing: a replay goes on through them in silence, instead of being refused.
+    #[must_use]
+    pub fn with_missing_as_zero(mut self) -> Self {
+        for hour in &mut self.hours {
+            hour.get_or_insert(0);
+        }
+        self
     }
 
     /// Requests in an hour, `None` where the hour is missing or beyond the trace.
@@ -81,7 +136,23 @@ impl Site {
     /// Every file's share of the site's requests in an hour, in the order of `files`; the sum is 1.
     #[must_use]
     pub fn shares(&self, hour: u32) -> Vec<f64> {
+        if let Some(shares) = self.counted_shares(hour) {
+            return shares;
+        }
         self.files.iter().map(|file| at_hour(&file.popularity, hour)).collect()
+    }
+
+    /// The shares by count; `None` where there is none.
+    fn counted_shares(&self, hour: u32) -> Option<Vec<f64>> {
+        let counts = self.counts.as_ref()?.get(usize::try_from(hour).ok()?)?;
+        let sum: f64 = counts.iter().map(|(_, requests)| *requests as f64).sum();
+        let mut shares = vec![0.0; self.files.len()];
+        for (file, requests) in counts {
+            if let Some(share) = shares.get_mut(*file as usize) {
+                *share += *requests as f64 / sum;
+            }
+        }
+        (sum > 0.0).then_some(shares)
     }
 
     /// Mean of the totals in `hours` that are there; `None` if none is.
@@ -221,6 +292,27 @@ mod tests {
             let count = site.files.iter().filter(|file| file.bytes == kib << 10).count();
             assert_eq!(count, percent as usize, "{kib} KiB");
         }
+    }
+
+    #[test]
+    fn an_imported_site_has_the_requests_of_its_trace_in_every_period() {
+        use crate::import::{ImportOptions, Importer};
+        let table = "file,period,count\na,0,3\nb,0,1\nb,2,5\nc,3,0\n";
+        let mut importer =
+            Importer::new(Vec::new(), ImportOptions { period_s: 60, ..ImportOptions::default() }).unwrap();
+        importer.read("table", table.as_bytes()).unwrap();
+        let data = TraceData::read(&importer.finish().unwrap().0[..]).unwrap();
+        let site = Site::from_counts(&data, 1);
+        assert_eq!(site.hours, [Some(4), None, Some(5), Some(0)]);
+        assert_eq!((site.period_s, site.files.len()), (60, 2));
+        assert_eq!(site.shares(0), [0.75, 0.25]);
+        assert_eq!(site.shares(2), [0.0, 1.0]);
+        assert!((site.shares(3).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!(site.files.iter().all(|file| file.bytes > 0));
+        let workload = crate::workload::Workload::of_trace(&data, 1).unwrap();
+        assert!((workload.requests(2).unwrap() - 5.0).abs() < 1e-12, "at factor 1 the trace's own requests");
+        assert!(workload.requests(1).is_err());
+        assert_eq!(site.with_missing_as_zero().hours[1], Some(0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::bundled::{self, BundledError};
 use crate::site::Site;
+use crate::trace_file::TraceData;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ops::Range;
@@ -124,6 +125,25 @@ impl Workload {
             .map(|(name, weight)| Ok((bundled::site_with_seed(name, seed)?, *weight)))
             .collect::<Result<_, BundledError>>()?;
         Self::new(sites, seed)
+    }
+
+    /// The workload of an imported trace as it is: at factor 1, an hour of the workload has the requests of a period of the
+    /// trace, however long that is. Missing periods are refused as missing hours are.
+    ///
+    /// # Errors
+    /// A trace without requests.
+    pub fn of_trace(data: &TraceData, seed: u64) -> Result<Self, WorkloadError> {
+        Self::of_site(Site::from_counts(data, seed), seed)
+    }
+
+    /// The workload of one site as it is: at factor 1, an hour has the site's own requests.
+    ///
+    /// # Errors
+    /// A site without requests.
+    pub fn of_site(site: Site, seed: u64) -> Result<Self, WorkloadError> {
+        let mut workload = Self::new(vec![(site, 1.0)], seed)?;
+        workload.scales = vec![1.0];
+        Ok(workload)
     }
 
     /// A workload of sites with weights; `seed` decides the arrivals.

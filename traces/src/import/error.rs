@@ -34,7 +34,7 @@ pub enum ImportError {
     },
     /// The form of a log cannot be told.
     #[error(
-        "{input}: not a log of a known form; it begins with {begins:?}. Known are Common, Combined, W3C extended, JSON lines, two \
+        "{input}: not a log of a known form; it begins with `{begins}`. Known are Common, Combined, W3C extended, JSON lines, two \
          CSV forms and packet captures; --format says which"
     )]
     Unknown {

@@ -26,6 +26,7 @@ mod open;
 mod request;
 mod summary;
 pub mod time;
+mod w3c;
 mod write;
 
 pub use error::ImportError;

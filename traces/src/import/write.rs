@@ -9,6 +9,7 @@ use super::names::Names;
 use super::open::{Detected, LogFormat, PREFIX_BYTES, detect, unpacked};
 use super::request::{Line, Parsed, Request, file_of};
 use super::summary::{Reason, Summary};
+use super::w3c::W3c;
 use super::{ImportError, ImportOptions};
 use crate::trace_file::{
     Block, Client, FILES_MAX, FileCount, Head, PATH_BYTES_MAX, PERIOD_NUMBER_MAX, PERIOD_SECONDS_MAX,
@@ -52,6 +53,7 @@ struct Tally {
 enum Parser {
     Common(Common),
     Json(Json),
+    W3c(W3c),
     Table(Table),
 }
 
@@ -60,6 +62,7 @@ impl Parser {
         let offset_s = options.offset_s;
         match format {
             LogFormat::Json => Self::Json(Json::new(offset_s)),
+            LogFormat::W3c => Self::W3c(W3c::new(offset_s)),
             LogFormat::Requests | LogFormat::Counts => {
                 Self::Table(Table::new(format, options.start_s.unwrap_or(0), options.period_s))
             }
@@ -71,6 +74,7 @@ impl Parser {
         match self {
             Self::Common(log) => log.parse(line),
             Self::Json(log) => log.parse(line),
+            Self::W3c(log) => log.parse(line),
             Self::Table(table) => table.parse(line),
         }
     }

@@ -1,0 +1,204 @@
+//! W3C extended logs: `#Fields` names what follows, blanks lie between the fields.
+//!
+//! Needed are `cs-uri-stem` or `cs-uri`, and `time` with `date` (or a `#Date` before); taken are `cs-method`, `sc-status`,
+//! `sc-bytes` and `c-ip`. Times are UTC, as the draft of the format says; where a server writes local time, the offset is an
+//! option of the import.
+
+use super::common::status;
+use super::request::{Line, Parsed, Request, method, number_or_dash};
+use super::summary::Reason;
+use super::time::{self, Moment};
+
+/// Most fields of a line.
+const FIELDS_MAX: usize = 128;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Date,
+    Time,
+    Stem,
+    Url,
+    Method,
+    Status,
+    Bytes,
+    Client,
+    Other,
+}
+
+/// Reads lines.
+#[derive(Debug, Clone, Default)]
+pub(super) struct W3c {
+    fields: Vec<Field>,
+    /// The date of the last `#Date`.
+    date: Option<Vec<u8>>,
+    /// What times are ahead of UTC, in seconds.
+    offset_s: i32,
+    /// The last date and when it began, because many lines in a row have the same.
+    day: (Vec<u8>, i64),
+}
+
+impl W3c {
+    pub(super) fn new(offset_s: i32) -> Self {
+        Self { offset_s, ..Self::default() }
+    }
+
+    pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Parsed<'a> {
+        if let Some(directive) = line.strip_prefix(b"#") {
+            return self.directive(directive);
+        }
+        if line.trim_ascii().is_empty() {
+            return Err(Reason::Blank);
+        }
+        if self.fields.is_empty() {
+            return Err(Reason::Fields);
+        }
+        let mut request = Request {
+            unix_s: 0,
+            target: b"",
+            is_url: true,
+            status: 0,
+            bytes: 0,
+            writes: false,
+            client: b"",
+            count: 1,
+        };
+        let (mut date, mut clock, mut asks) = (None, None, true);
+        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        for field in &self.fields {
+            let word = words.next().ok_or(Reason::Columns)?;
+            match field {
+                Field::Date => date = Some(word),
+                Field::Time => clock = Some(word),
+                Field::Stem => request.target = word,
+                Field::Url if request.target.is_empty() => request.target = word,
+                Field::Method => match method(word) {
+                    Some(writes) => request.writes = writes,
+                    None => asks = word == b"-",
+                },
+                Field::Status => request.status = status(word).ok_or(Reason::Status)?,
+                Field::Bytes => request.bytes = number_or_dash(word).ok_or(Reason::Number)?,
+                Field::Client => request.client = if word == b"-" { b"" } else { word },
+                Field::Url | Field::Other => {}
+            }
+        }
+        if words.next().is_some() {
+            return Err(Reason::Columns);
+        }
+        request.unix_s = self.time(date, clock.ok_or(Reason::Fields)?)?;
+        match request.target {
+            b"" => Err(Reason::Fields),
+            b"-" => Err(Reason::NoRequest),
+            _ if !asks => Ok(Line::Left(Reason::Method)),
+            _ => Ok(Line::Request(request)),
+        }
+    }
+
+    fn directive<'a>(&mut self, directive: &[u8]) -> Parsed<'a> {
+        if let Some(names) = directive.strip_prefix(b"Fields:") {
+            let names = names.split(u8::is_ascii_whitespace).filter(|name| !name.is_empty());
+            self.fields = names.take(FIELDS_MAX).map(field).collect();
+        } else if let Some(date) = directive.strip_prefix(b"Date:") {
+            self.date = date.trim_ascii().get(..10).map(<[u8]>::to_vec);
+        }
+        Ok(Line::Note)
+    }
+
+    fn time(&mut self, date: Option<&[u8]>, clock: &[u8]) -> Result<i64, Reason> {
+        let date = date.or(self.date.as_deref()).ok_or(Reason::Time)?;
+        if self.day.0 != date {
+            let midnight = time::iso(date).filter(|_| date.len() == 10).map(Moment::unix_s);
+            self.day = (date.to_vec(), midnight.ok_or(Reason::Time)?);
+        }
+        let ((hour, minute, second), rest) = time::clock(clock).ok_or(Reason::Time)?;
+        if hour > 23 || minute > 59 || second > 60 || !rest.is_empty() {
+            return Err(Reason::Time);
+        }
+        let second = i64::from(hour * 3_600 + minute * 60 + second.min(59));
+        Ok(self.day.1 + second - i64::from(self.offset_s))
+    }
+}
+
+fn field(name: &[u8]) -> Field {
+    match name {
+        b"date" => Field::Date,
+        b"time" => Field::Time,
+        b"cs-uri-stem" => Field::Stem,
+        b"cs-uri" => Field::Url,
+        b"cs-method" => Field::Method,
+        b"sc-status" => Field::Status,
+        b"sc-bytes" | b"bytes" => Field::Bytes,
+        b"c-ip" => Field::Client,
+        _ => Field::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIELDS: &[u8] = b"#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status sc-bytes";
+
+    fn with_fields() -> W3c {
+        let mut log = W3c::new(0);
+        assert_eq!(log.parse(b"#Software: IIS"), Ok(Line::Note));
+        assert_eq!(log.parse(FIELDS), Ok(Line::Note));
+        log
+    }
+
+    #[test]
+    fn lines_are_read_by_the_fields_named_before() {
+        let line = b"2000-10-10 20:55:36 10.0.0.1 PUT /a+b - 200 5";
+        let wanted = Request {
+            unix_s: 971_211_336,
+            target: b"/a+b",
+            is_url: true,
+            status: 200,
+            bytes: 5,
+            writes: true,
+            client: b"10.0.0.1",
+            count: 1,
+        };
+        assert_eq!(with_fields().parse(line), Ok(Line::Request(wanted)));
+        let mut log = W3c::new(3_600);
+        let _ = (log.parse(b"#Date: 2000-10-10 00:00:00"), log.parse(b"#Fields: time cs-uri"));
+        let parsed = log.parse(b"21:55:36\t/a?b");
+        assert!(
+            matches!(parsed, Ok(Line::Request(Request { unix_s: 971_211_336, target: b"/a?b", .. }))),
+            "{parsed:?}"
+        );
+    }
+
+    #[test]
+    fn a14_malformed_lines_have_a_reason() {
+        for (line, reason) in [
+            (&b""[..], Reason::Blank),
+            (b"2000-10-10 20:55:36 10.0.0.1", Reason::Columns),
+            (b"2000-10-10 20:55:36 - GET /a - 200 5 more", Reason::Columns),
+            (b"2000-10-10 20:55:66 - GET /a - 200 5", Reason::Time),
+            (b"2000-99-10 20:55:36 - GET /a - 200 5", Reason::Time),
+            (b"2000-10-10 20:55:36 - GET - - 200 5", Reason::NoRequest),
+            (b"2000-10-10 20:55:36 - GET /a - x 5", Reason::Status),
+            (b"2000-10-10 20:55:36 - GET /a - 200 x", Reason::Number),
+            (b"\xff \x00 - GET /a - 200 5", Reason::Time),
+        ] {
+            assert_eq!(with_fields().parse(line), Err(reason), "{}", line.escape_ascii());
+        }
+        assert_eq!(W3c::new(0).parse(b"2000-10-10 20:55:36 /a"), Err(Reason::Fields));
+        let options = with_fields();
+        assert_eq!(
+            options.clone().parse(b"2000-10-10 20:55:36 - TRACE /a - 200 5"),
+            Ok(Line::Left(Reason::Method))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let mut log = with_fields();
+            let _ = log.parse(&bytes);
+            let _ = log.parse(&[&b"#Date:"[..], &bytes].concat());
+            let _ = log.parse(&[&b"2000-10-10 20:55:36 "[..], &bytes].concat());
+        }
+    }
+}
