@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, time};
+use clockwork_traces::trace_file::TraceData;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::summary;
+use super::warm::{self, Past};
 
 /// Exit status for more bad lines than allowed.
 const TOO_MANY_BAD: u8 = 3;
@@ -70,11 +72,20 @@ pub(super) struct ImportArgs {
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
     /// The trace to write
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "into_history")]
+    output: Option<PathBuf>,
     /// Add to the trace if it is there already
-    #[arg(long)]
+    #[arg(long, requires = "output")]
     append: bool,
+    /// Write the periods into the history of a plex that is not running, as its past; made if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    into_history: Option<PathBuf>,
+    /// Path of the export that the files lie in, for --into-history
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    export: String,
+    /// NFS calls that a request makes in the mean, for --into-history
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = factor)]
+    calls_per_request: f64,
     /// The form of the logs, where their content does not show it
     #[arg(long, value_enum)]
     format: Option<FormatName>,
@@ -126,10 +137,9 @@ pub(super) fn run(args: ImportArgs) -> ExitCode {
                 BadMax::Percent(max) => format!("{max} %"),
             };
             eprintln!(
-                "clockwork: {} of {} lines are bad, more than --max-bad allows ({at_most}); {} was not written",
+                "clockwork: {} of {} lines are bad, more than --max-bad allows ({at_most}); nothing was written",
                 summary.bad_lines,
                 summary.lines(),
-                args.output.display()
             );
             ExitCode::from(TOO_MANY_BAD)
         }
@@ -140,19 +150,12 @@ pub(super) fn run(args: ImportArgs) -> ExitCode {
 /// Imports into a file beside the output, which takes its name when it is whole. Says whether it did.
 fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
     let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let folder = match args.output.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    anyhow::ensure!(!args.output.is_dir(), "{} is a directory: name a file", args.output.display());
-    let temporary = tempfile::Builder::new().prefix(".clockwork-import-").tempfile_in(folder);
-    let temporary = temporary.with_context(|| format!("cannot write into {}", folder.display()))?;
+    let temporary = temporary(args.output.as_deref())?;
     let out = BufWriter::with_capacity(1 << 18, temporary.as_file().try_clone()?);
-    let mut importer = if args.append && args.output.exists() {
-        let old = super::open(&args.output)?;
-        Importer::append(old, out, options(args)).with_context(|| args.output.display().to_string())?
-    } else {
-        Importer::new(out, options(args))?
+    let mut importer = match &args.output {
+        Some(old) if args.append && old.exists() => Importer::append(super::open(old)?, out, options(args))
+            .with_context(|| old.display().to_string())?,
+        _ => Importer::new(out, options(args))?,
     };
     let bar = bar(&inputs);
     for input in inputs {
@@ -165,10 +168,29 @@ fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
         return Ok((summary, false));
     }
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-    file.sync_all().with_context(|| format!("cannot write into {}", folder.display()))?;
-    super::readable(&file);
-    temporary.persist(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
+    if let Some(history) = &args.into_history {
+        let data = TraceData::read(super::open(temporary.path())?)?;
+        let past = Past { export: &args.export, calls_per_request: args.calls_per_request };
+        let written = warm::write(&data, history, &past)?;
+        eprintln!("{written} periods written into {}", history.display());
+    }
+    if let Some(output) = &args.output {
+        let cannot = || format!("cannot write {}", output.display());
+        file.sync_all().with_context(cannot)?;
+        super::readable(&file);
+        temporary.persist(output).with_context(cannot)?;
+    }
     Ok((summary, true))
+}
+
+/// A file beside the output, so that it can take its name; without one, anywhere.
+fn temporary(output: Option<&Path>) -> anyhow::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(".clockwork-import-");
+    let Some(output) = output else { return builder.tempfile().context("no room for a temporary file") };
+    anyhow::ensure!(!output.is_dir(), "{} is a directory: name a file", output.display());
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    builder.tempfile_in(folder).with_context(|| format!("cannot write into {}", folder.display()))
 }
 
 fn names(args: &ImportArgs) -> String {
@@ -248,6 +270,11 @@ fn moment(text: &str) -> Result<i64, String> {
 fn offset(text: &str) -> Result<i32, String> {
     let parsed = time::iso(format!("2000-01-01T00:00{text}").as_bytes()).and_then(|moment| moment.offset_s);
     parsed.ok_or_else(|| format!("{text:?} is not an offset such as +01:00 or -0700"))
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor: &f64| (1e-6..=1e6).contains(factor));
+    factor.ok_or_else(|| format!("{text:?} is not a number from 0.000001 to 1000000"))
 }
 
 fn bad_max(text: &str) -> Result<BadMax, String> {

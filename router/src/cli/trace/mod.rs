@@ -3,6 +3,7 @@ mod export;
 mod import;
 mod info;
 mod summary;
+mod warm;
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
