@@ -8,6 +8,10 @@
 //! | [`arima`] | differencing, sparse seasonal autoregression, smoothed profiles; general ARMA |
 //! | [`demand`] | the composed forecasters, short histories, shares of a total, many files at once |
 //! | [`response`] | response time against load: Hannan's estimator, queues, envelope, limit of trust |
+//! | [`objective`] | what is to be held, and how sure to be of it |
+//! | [`plan`] | which files to move: margin, budget, hysteresis; doing it once; weights of the default rule |
+//! | [`guard`] | watches an open period against its forecast |
+//! | [`controller`] | the state machine of them all: periods in, decisions out |
 //! | [`backtest`] | accuracy against what happened, and against simple methods |
 //!
 //! ```
@@ -32,9 +36,13 @@
 
 pub mod arima;
 pub mod backtest;
+pub mod controller;
 pub mod demand;
 pub mod error;
+pub mod guard;
 mod linear;
+pub mod objective;
+pub mod plan;
 pub mod response;
 pub mod series;
 pub mod spectral;

@@ -55,7 +55,7 @@ impl DemandForecast {
     }
 
     /// A forecast that is certain.
-    pub(super) fn exact(value: f64, horizon: usize) -> Self {
+    pub(crate) fn exact(value: f64, horizon: usize) -> Self {
         Self::new(vec![value; horizon], vec![0.0; horizon], Shape::Exact)
     }
 

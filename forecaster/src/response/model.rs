@@ -105,6 +105,11 @@ pub struct FittedResponse {
     load_max: f64,
     trusted_load: f64,
     residual: Residual,
+    /// Residuals of the periods with a response, oldest first, and their loads.
+    residuals: Vec<f64>,
+    loads: Vec<f64>,
+    /// Periods since the last of them.
+    since: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -137,14 +142,18 @@ impl ResponseModel {
         let periods: Vec<Observation> = history.iter().filter(usable).copied().collect();
         let since = history.iter().rev().position(|o| usable(&o)).ok_or(ForecastError::Empty)?;
         let y: Vec<f64> = periods.iter().map(|o| o.response.ln()).collect();
-        let load_max = third_largest(&periods);
-        let trusted_load = third_largest(&periods[periods.len().saturating_sub(TRUST_PERIODS)..]);
+        let loads: Vec<f64> = periods.iter().map(|o| o.load).collect();
+        let load_max = third_largest(&loads);
+        let trusted_load = third_largest(recent(&loads));
         let mut fitted = FittedResponse {
             fits: Vec::new(),
             log_mean: mean(&y),
             load_max,
             trusted_load,
             residual: Residual::Autoregressive { last: 0.0, coefficient: 0.0, deviation: 0.0, since },
+            residuals: Vec::new(),
+            loads,
+            since,
         };
         let residuals = if periods.len() < FAMILY_PERIODS_MIN {
             y.iter().map(|y| y - fitted.log_mean).collect()
@@ -159,13 +168,19 @@ impl ResponseModel {
             residuals
         };
         fitted.residual = Residual::of(&residuals, since, ws);
+        fitted.residuals = residuals;
         Ok(fitted)
     }
 }
 
+/// The loads that limit trust.
+fn recent(loads: &[f64]) -> &[f64] {
+    &loads[loads.len().saturating_sub(TRUST_PERIODS)..]
+}
+
 /// Third largest load (the largest of fewer than three periods).
-fn third_largest(periods: &[Observation]) -> f64 {
-    let mut loads: Vec<f64> = periods.iter().map(|o| o.load).collect();
+fn third_largest(loads: &[f64]) -> f64 {
+    let mut loads = loads.to_vec();
     loads.sort_unstable_by(|a, b| b.total_cmp(a));
     loads.get(2).or(loads.first()).copied().unwrap_or(0.0)
 }
@@ -285,6 +300,33 @@ impl Residual {
 }
 
 impl FittedResponse {
+    /// Takes the next period: the residual's forecast, the loads seen and the limit of trust move on, the fits stay.
+    /// An infinite load or response counts as no measurement.
+    pub fn observe(&mut self, period: Observation, ws: &mut Workspace) {
+        let finite = period.load.is_finite() && period.response.is_finite();
+        if finite && period.load > 0.0 && period.response > 0.0 {
+            // Against the best fit, also above the loads that it was fitted to: an envelope is no centre.
+            let fit = match self.fits.first() {
+                Some((queue, log_unloaded)) => log_unloaded + queue.log_slowdown(period.load),
+                None => self.log_mean,
+            };
+            let u = period.response.ln() - fit;
+            self.residuals.push(if period.saturated { u.max(0.0) } else { u });
+            self.loads.push(period.load);
+            self.load_max = third_largest(&self.loads);
+            self.trusted_load = third_largest(recent(&self.loads));
+            self.since = 0;
+        } else {
+            self.since = self.since.saturating_add(1);
+        }
+        self.residual = Residual::of(&self.residuals, self.since, ws);
+    }
+
+    /// Periods with a response, observed or fitted to.
+    pub fn periods(&self) -> usize {
+        self.residuals.len()
+    }
+
     /// Third largest load that the fit saw, requests a period: above it the envelope predicts.
     pub fn load_max(&self) -> f64 {
         self.load_max

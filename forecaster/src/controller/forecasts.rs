@@ -1,0 +1,83 @@
+//! Forecasts of demand: what depends neither on stores nor on where files are.
+
+use super::decision::Note;
+use super::reports::FileId;
+use crate::demand::DemandForecast;
+use crate::plan::Heat;
+
+/// Normal quantile of a two-sided 66 % interval.
+pub(crate) const Z66: f64 = 0.954_165;
+
+/// Forecasts of the total and of every file. One may serve many controllers that see the same demand.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecasts {
+    pub(super) period: i64,
+    pub(super) total: DemandForecast,
+    pub(super) total_log_deviation: Vec<f64>,
+    pub(super) reported: Heat,
+    pub(super) planning: Heat,
+    /// Variance of each file's next count, requests squared.
+    pub(super) variance: Vec<f32>,
+    pub(super) notes: Vec<Note>,
+}
+
+impl Forecasts {
+    /// Without any history.
+    pub(super) fn none(period: i64, horizon: usize) -> Self {
+        Self {
+            period,
+            total: DemandForecast::exact(0.0, horizon),
+            total_log_deviation: vec![0.0; horizon],
+            reported: Heat::new(0, horizon),
+            planning: Heat::new(0, horizon),
+            variance: Vec::new(),
+            notes: vec![Note::NoHistory],
+        }
+    }
+
+    /// The first period ahead.
+    pub fn period(&self) -> i64 {
+        self.period
+    }
+    /// Periods ahead.
+    pub fn horizon(&self) -> usize {
+        self.total.horizon()
+    }
+    /// Files forecast, numbered from 0.
+    pub fn files(&self) -> usize {
+        self.reported.files()
+    }
+    /// All requests.
+    pub fn total(&self) -> &DemandForecast {
+        &self.total
+    }
+    /// Standard deviation of the total on the log scale, `ahead` periods ahead (from 1; beyond the last: the last).
+    pub fn total_log_deviation(&self, ahead: usize) -> f64 {
+        let last = self.total_log_deviation.len();
+        self.total_log_deviation.get(ahead.clamp(1, last.max(1)) - 1).copied().unwrap_or(1.0)
+    }
+    /// Mean requests of a file, `ahead` periods ahead (1 = the next): unbiased, what reports show.
+    pub fn reported(&self, file: FileId, ahead: usize) -> f64 {
+        self.reported.at(file, ahead)
+    }
+    /// Heat of a file to plan with: on the safe side.
+    pub fn planning_heat(&self, file: FileId, ahead: usize) -> f64 {
+        self.planning.at(file, ahead)
+    }
+    /// Mean requests of all files.
+    pub fn reported_heat(&self) -> &Heat {
+        &self.reported
+    }
+    /// Heat of all files to plan with.
+    pub fn planning(&self) -> &Heat {
+        &self.planning
+    }
+    /// Standard deviation of a file's next count, requests.
+    pub fn deviation(&self, file: FileId) -> f64 {
+        self.variance.get(file.index()).map_or(0.0, |v| f64::from(*v).sqrt())
+    }
+    /// What is worth knowing about them.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+}

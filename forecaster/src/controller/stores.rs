@@ -1,0 +1,4 @@
+//! Response models of the stores.
+/// The models.
+#[derive(Debug, Default)]
+pub(super) struct Models;

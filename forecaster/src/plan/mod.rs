@@ -1,0 +1,26 @@
+//! The plan: which files to move so that every store meets the objective, given heat and response curves.
+//!
+//! [`plan()`] is a pure function of heat in the periods ahead ([`Heat`]), response against load ([`LoadCurve`]), the plex
+//! as it is ([`PlexView`]) and what was moved lately ([`Past`]). [`static_assignment`] is what doing it once would give,
+//! [`balanced_weights`] what the default rule would do best with.
+//!
+//! | [`Rule`] | begins when | ends when |
+//! |---|---|---|
+//! | `Margin` | a store's quantile at `trigger_z` exceeds the objective X in any period ahead | all are below `margin` X, or no move lowers the higher of the two stores by `least_gain` |
+//! | `Paper` | a store's quantile at the objective's confidence exceeds X in the next period | all are below X, or no move helps |
+//!
+//! A store's figure is the worst of the periods ahead, so that a scheduled batch is met before it starts and one place
+//! serves all of them. `Margin` takes the move that leaves the higher of the two stores lowest, and of equals the
+//! coldest file; `Paper` takes files in descending heat.
+
+mod curve;
+mod fixed;
+mod heat;
+mod search;
+mod settings;
+
+pub use curve::LoadCurve;
+pub use fixed::{balanced_weights, static_assignment};
+pub use heat::{Heat, PLAN_FILES_MAX};
+pub use search::{Past, PastMove, Plan, Problem, plan};
+pub use settings::{PlanSettings, PlanSettingsError, Rule};
