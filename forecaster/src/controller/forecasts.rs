@@ -22,8 +22,8 @@ pub struct Forecasts {
 }
 
 impl Forecasts {
-    /// Without any history.
-    pub(super) fn none(period: i64, horizon: usize) -> Self {
+    /// Of nothing, and why.
+    pub(super) fn none(period: i64, horizon: usize, why: Note) -> Self {
         Self {
             period,
             total: DemandForecast::exact(0.0, horizon),
@@ -31,7 +31,7 @@ impl Forecasts {
             reported: Heat::new(0, horizon),
             planning: Heat::new(0, horizon),
             variance: Vec::new(),
-            notes: vec![Note::NoHistory],
+            notes: vec![why],
         }
     }
 

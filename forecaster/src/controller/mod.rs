@@ -4,6 +4,7 @@
 //! move; within the next one, after each sixth, [`Controller::within`] lets the guard compare. The forecasts depend on
 //! demand only: several controllers that see the same demand under other placements may share one's.
 
+mod decide;
 mod decision;
 mod forecasts;
 mod history;
@@ -11,6 +12,7 @@ mod reports;
 mod settings;
 mod stores;
 mod tracker;
+mod within;
 
 use std::sync::Arc;
 
@@ -23,9 +25,13 @@ pub use reports::{
 pub(crate) use settings::in_range;
 pub use settings::{Mode, Settings, SettingsError};
 
-use crate::plan::Past;
+use crate::error::ForecastError;
+use crate::plan::{LoadCurve, Past};
 use crate::series::VALUE_MAX;
 use crate::spectrum::Workspace;
+use stores::{Known, Models};
+use tracker::Tracker;
+use within::Open;
 
 /// Periods in a row that may lie before the newest one recorded until the clock is taken to have been put right, and the
 /// periods recorded after the new time to be wrong.
@@ -50,11 +56,19 @@ pub enum ObserveError {
 pub struct Controller<H: History> {
     settings: Settings,
     history: H,
-    tracker: Option<tracker::Tracker>,
-    models: stores::Models,
+    tracker: Option<Tracker>,
+    forecasts: Option<Arc<Forecasts>>,
+    models: Models,
     past: Past,
+    /// The period decided about last.
+    open: Option<Open>,
+    /// Squared coefficient of variation of a sixth's total, as learnt.
+    sixth_variance: f64,
+    /// When weights were last advised.
+    advised: Option<i64>,
     workspace: Workspace,
-    back: u32,
+    /// The last period refused, and how many in a row, each later than the one before.
+    refused: Option<(i64, u32)>,
 }
 
 impl<H: History> Controller<H> {
@@ -63,14 +77,20 @@ impl<H: History> Controller<H> {
     /// # Errors
     /// [`SettingsError`].
     pub fn new(settings: Settings, history: H) -> Result<Self, SettingsError> {
+        let settings = settings.checked()?;
+        let variation = settings.guard.unwrap_or_default().sixth_variation;
         Ok(Self {
-            settings: settings.checked()?,
+            settings,
             history,
             tracker: None,
-            models: stores::Models::default(),
+            forecasts: None,
+            models: Models::default(),
             past: Past::default(),
+            open: None,
+            sixth_variance: variation * variation,
+            advised: None,
             workspace: Workspace::new(),
-            back: 0,
+            refused: None,
         })
     }
 
@@ -90,40 +110,138 @@ impl<H: History> Controller<H> {
     pub fn restore_past(&mut self, past: Past) {
         self.past = past;
     }
-}
 
-impl<H: History> Controller<H> {
-    /// Records a closed period.
+    /// Records a closed period. Counts that are no numbers or negative are left out, those beyond [`VALUE_MAX`] cut down
+    /// to it. A period that is not later than the newest one recorded is refused; after [`PERIODS_BACK_MAX`] such
+    /// periods in a row, each later than the one before, the clock is taken to have been put right, what was
+    /// recorded from the reported period on is forgotten, and it is recorded.
     ///
     /// # Errors
     /// [`ObserveError::WentBack`].
     pub fn observe(&mut self, report: &PeriodReport) -> Result<(), ObserveError> {
+        let period = report.period;
+        if let Some(last) = self.history.last_period().filter(|last| period <= *last) {
+            let before = self.refused.filter(|(refused, _)| *refused < period).map_or(0, |r| r.1);
+            self.refused = Some((period, before + 1));
+            if before < PERIODS_BACK_MAX {
+                return Err(ObserveError::WentBack { period, last });
+            }
+            self.history.forget_from(period);
+            (self.tracker, self.forecasts, self.open) = (None, None, None);
+            self.models.clear();
+        }
+        self.refused = None;
+        let cleaned;
+        let report = if clean(report) {
+            report
+        } else {
+            cleaned = cleaned_of(report);
+            &cleaned
+        };
+        if let Some(variance) =
+            self.open.as_ref().and_then(|open| open.sixth_variance(period, report.total()))
+        {
+            self.sixth_variance += SIXTH_VARIANCE_WEIGHT * (variance - self.sixth_variance);
+        }
         self.history.append(report);
         Ok(())
     }
 
-    /// Forecasts the periods after the newest one recorded.
+    /// Forecasts the periods after the newest one recorded. Without a history there is nothing to forecast: no files, a
+    /// total of 0, and [`Note::NoHistory`].
     pub fn forecast(&mut self) -> Arc<Forecasts> {
-        Arc::new(Forecasts::none(self.history.last_period().map_or(0, |p| p + 1), self.settings.horizon))
+        let Some(newest) = self.history.last_period() else {
+            return Arc::new(Forecasts::none(0, self.settings.horizon, Note::NoHistory));
+        };
+        let next = newest.saturating_add(1);
+        if let Some(forecasts) = self.forecasts.as_ref().filter(|f| f.period == next) {
+            return forecasts.clone();
+        }
+        let forecasts = self.forecast_from(newest).unwrap_or_else(|_| {
+            self.tracker = None;
+            Arc::new(Forecasts::none(next, self.settings.horizon, Note::TotalUnfit))
+        });
+        self.forecasts = Some(forecasts.clone());
+        forecasts
     }
 
-    /// Decides about the next period.
-    pub fn decide(&mut self, forecasts: &Arc<Forecasts>, view: &PlexView<'_>) -> Decision {
-        Decision {
-            period: forecasts.period,
-            mode: self.settings.mode,
-            stores: Vec::new(),
-            moves: Vec::new(),
-            returns: Vec::new(),
-            objective_reachable: false,
-            weights_advice: None,
-            notes: vec![Note::AllStoresDead; usize::from(view.stores.is_empty())],
+    fn forecast_from(&mut self, newest: i64) -> Result<Arc<Forecasts>, ForecastError> {
+        if let Some(tracker) = self.tracker.as_mut().filter(|t| !t.due(newest))
+            && tracker.advance(&self.history).is_ok()
+            && let Ok(forecasts) = tracker.forecast()
+        {
+            return Ok(forecasts);
+        }
+        let tracker = Tracker::fit(&self.history, &self.settings, &mut self.workspace)?;
+        let forecasts = tracker.forecast();
+        self.tracker = Some(tracker);
+        forecasts
+    }
+
+    /// Response curves of the stores of a view at the quantile that plans use, for `aheads` periods whose loads have a
+    /// log deviation of `load_deviation`: for planners that bring their own heat.
+    pub fn curves(
+        &mut self,
+        view: &PlexView<'_>,
+        aheads: usize,
+        load_deviation: f64,
+    ) -> Vec<Option<LoadCurve>> {
+        self.update_models(view);
+        let deviations = vec![load_deviation; aheads.max(1)];
+        (0..view.stores.len()).map(|s| self.curve(view, s, &deviations)).collect()
+    }
+
+    /// Brings the models of the stores that are up to the newest period.
+    fn update_models(&mut self, view: &PlexView<'_>) {
+        let (periods, day) = (self.settings.history_periods, self.settings.day());
+        for (_, store) in view.stores.iter().enumerate().filter(|(s, _)| view.is_up(*s)) {
+            self.models.update(store, &self.history, periods, day, &mut self.workspace);
+        }
+        if let Some(last) = self.history.last_period() {
+            self.models.forget_before(last.saturating_sub(periods as i64));
         }
     }
 
-    /// Looks at an open period; a decision where files are to be moved in it.
-    pub fn within(&mut self, open: &PartialPeriod, view: &PlexView<'_>) -> Option<Decision> {
-        (open.sixths > 5).then(|| view.stores.len());
-        None
+    fn curve(&self, view: &PlexView<'_>, store: usize, deviations: &[f64]) -> Option<LoadCurve> {
+        if !view.is_up(store) {
+            return None;
+        }
+        let objective = &self.settings.objective;
+        let z = self.settings.plan.z(objective);
+        match self.models.of(&view.stores[store].name) {
+            Known::Model(fitted) => stores::curve(fitted, objective.response_ms, z, deviations),
+            Known::Nothing | Known::Unfit => None,
+        }
     }
+}
+
+/// What the latest period weighs in the variation of sixths.
+const SIXTH_VARIANCE_WEIGHT: f64 = 0.1;
+
+fn is_count(x: f64) -> bool {
+    (0.0..=VALUE_MAX).contains(&x)
+}
+
+/// Whether a report has nothing but counts and response times in it.
+fn clean(report: &PeriodReport) -> bool {
+    let response = |x: f64| x.is_nan() || is_count(x);
+    report.files.iter().all(|f| is_count(f.1))
+        && is_count(report.unlisted)
+        && is_count(report.total())
+        && report.stores.iter().all(|s| is_count(s.requests) && response(s.response_ms))
+}
+
+fn cleaned_of(report: &PeriodReport) -> PeriodReport {
+    let most = VALUE_MAX / (report.files.len() + 1) as f64;
+    let count = |x: f64| if x > 0.0 { x.min(most) } else { 0.0 };
+    let mut cleaned = report.clone();
+    cleaned.files.iter_mut().for_each(|f| f.1 = count(f.1));
+    cleaned.unlisted = count(cleaned.unlisted);
+    for store in &mut cleaned.stores {
+        store.requests = count(store.requests);
+        if !is_count(store.response_ms) {
+            store.response_ms = f64::NAN;
+        }
+    }
+    cleaned
 }

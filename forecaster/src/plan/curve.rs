@@ -21,22 +21,33 @@ impl LoadCurve {
     /// ahead. Where it falls with the load, the higher value before holds; where it is no number, the cap.
     /// `None` unless `load_max` is above zero and finite.
     pub fn new(load_max: f64, aheads: usize, response_ms: impl Fn(f64, usize) -> f64) -> Option<Self> {
+        Self::of_tables(load_max, |loads| {
+            let ln = |load: &f64, ahead| {
+                let ms: f64 = response_ms(*load, ahead);
+                if ms < RESPONSE_MS_MIN { RESPONSE_MS_MIN.ln() } else { ms.ln() }
+            };
+            (1..=aheads.max(1)).map(|ahead| loads.iter().map(|load| ln(load, ahead)).collect()).collect()
+        })
+    }
+
+    /// The same from ln of milliseconds at the loads given to `tables`, one table a period ahead.
+    pub(crate) fn of_tables(load_max: f64, tables: impl FnOnce(&[f64]) -> Vec<Vec<f64>>) -> Option<Self> {
         if !(load_max > 0.0 && load_max.is_finite()) {
             return None;
         }
         let step = load_max / (POINTS - 1) as f64;
-        let table = |ahead: usize| {
-            let mut most = f64::NEG_INFINITY;
-            let point = |k: usize| {
-                let ms = response_ms(k as f64 * step, ahead);
-                let ms =
-                    if ms.is_nan() { RESPONSE_MS_MAX } else { ms.clamp(RESPONSE_MS_MIN, RESPONSE_MS_MAX) };
-                most = most.max(ms.ln());
-                most
-            };
-            (0..POINTS).map(point).collect()
-        };
-        Some(Self { step, log: (1..=aheads.max(1)).map(table).collect() })
+        let loads: Vec<f64> = (0..POINTS).map(|k| k as f64 * step).collect();
+        let mut log = tables(&loads);
+        let (least, cap) = (RESPONSE_MS_MIN.ln(), RESPONSE_MS_MAX.ln());
+        for table in &mut log {
+            table.resize(POINTS, cap);
+            let mut most = least;
+            for v in table {
+                most = most.max(if v.is_nan() { cap } else { v.min(cap) });
+                *v = most;
+            }
+        }
+        (!log.is_empty()).then_some(Self { step, log })
     }
 
     /// ln of the response time in milliseconds at `load`, `ahead` periods ahead (beyond the last: the last).

@@ -88,15 +88,22 @@ impl Heat {
         totals
     }
 
+    /// The same with room for at least so many files.
+    pub(crate) fn grown_to(&self, files: usize) -> Self {
+        let mut grown = self.clone();
+        let rows = files.min(PLAN_FILES_MAX) * self.aheads;
+        grown.rows.resize(rows.max(self.rows.len()), 0.0);
+        grown
+    }
+
     /// Replaces the next period by `heat` of each file and of what is not listed.
-    pub(crate) fn with_next(&self, heat: impl Fn(FileId, f64) -> f64, unlisted: f64) -> Self {
-        let mut next = self.clone();
-        for (file, row) in next.rows.chunks_exact_mut(self.aheads).enumerate() {
+    pub(crate) fn with_next(mut self, heat: impl Fn(FileId, f64) -> f64, unlisted: f64) -> Self {
+        for (file, row) in self.rows.chunks_exact_mut(self.aheads).enumerate() {
             let id = FileId(u32::try_from(file).unwrap_or(u32::MAX));
             row[0] = sane(heat(id, f64::from(row[0]))) as f32;
         }
-        next.set_unlisted(1, unlisted);
-        next
+        self.set_unlisted(1, unlisted);
+        self
     }
 }
 

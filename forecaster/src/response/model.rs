@@ -365,15 +365,41 @@ impl FittedResponse {
         (value, source)
     }
 
-    /// Predicts the response time at a load; `objective` (response time, same unit) sets the limit of trust, without it
-    /// there is none. Loads that are not above zero predict the unloaded store.
-    pub fn predict(&self, at: LoadForecast, objective: Option<f64>) -> Prediction {
-        let load = if at.load > 0.0 { at.load } else { 0.0 };
+    /// ln f at `load`, its elasticity, and what made it.
+    fn without_residual(&self, load: f64, objective: Option<f64>) -> (f64, f64, ResponseSource) {
         let (value, source) = self.log_median(load, objective);
         // Over two per cent either way: the family has a corner at its cap.
         let (up, _) = self.log_median(load * 1.02, objective);
         let (down, _) = self.log_median(load / 1.02, objective);
-        let elasticity = (up - down) / (2.0 * 1.02f64.ln());
+        (value, (up - down) / (2.0 * 1.02f64.ln()), source)
+    }
+
+    /// ln of the quantile `z` at each of `loads`, for each period ahead with the log deviation of its load: the logarithm
+    /// of what [`FittedResponse::predict`] gives, in one go, `[ahead - 1][load]`.
+    pub fn log_quantiles(
+        &self,
+        loads: &[f64],
+        load_deviations: &[f64],
+        z: f64,
+        objective: Option<f64>,
+    ) -> Vec<Vec<f64>> {
+        let at = |load: &f64| self.without_residual(load.max(0.0), objective);
+        let points: Vec<(f64, f64, ResponseSource)> = loads.iter().map(at).collect();
+        let table = |(h, load_deviation): (usize, &f64)| {
+            let (residual, deviation) = self.residual.ahead(h + 1);
+            let quantile = |(value, elasticity, _): &(f64, f64, ResponseSource)| {
+                value + residual + z * deviation.hypot(elasticity * load_deviation)
+            };
+            points.iter().map(quantile).collect()
+        };
+        load_deviations.iter().enumerate().map(table).collect()
+    }
+
+    /// Predicts the response time at a load; `objective` (response time, same unit) sets the limit of trust, without it
+    /// there is none. Loads that are not above zero predict the unloaded store.
+    pub fn predict(&self, at: LoadForecast, objective: Option<f64>) -> Prediction {
+        let load = if at.load > 0.0 { at.load } else { 0.0 };
+        let (value, elasticity, source) = self.without_residual(load, objective);
         let (residual, deviation) = self.residual.ahead(at.ahead);
         let through_load = elasticity * at.log_deviation;
         Prediction {

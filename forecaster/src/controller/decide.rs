@@ -1,0 +1,237 @@
+//! The decision about a period: loads, predictions, plan.
+
+use std::sync::Arc;
+
+use super::Controller;
+use super::decision::{By, Decision, Note, PredictedResponse, StoreForecast};
+use super::forecasts::{Forecasts, Z66};
+use super::history::History;
+use super::reports::{FileId, PlexView};
+use super::settings::Mode;
+use super::stores::{Known, predict};
+use super::within::Open;
+use crate::plan::{Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, balanced_weights, plan};
+
+/// Largest log deviation of a load.
+const LOAD_DEVIATION_MAX: f64 = 2.0;
+/// Weights are advised where one differs by this share from what is in force.
+const WEIGHTS_DIFFER: f64 = 0.1;
+
+/// Reported loads of the stores of a view.
+pub(super) struct Loads {
+    /// Mean requests, `[store][ahead - 1]`.
+    pub(super) means: Vec<Vec<f64>>,
+    /// Sum of the variances of the files' next counts.
+    pub(super) variances: Vec<f64>,
+}
+
+impl Loads {
+    /// Lays the reported heat on the stores that serve it; what is on none, by weights on those that are up.
+    pub(super) fn of(forecasts: &Forecasts, view: &PlexView<'_>) -> Self {
+        let heat = &forecasts.reported;
+        let stores = view.stores.len();
+        let mut loads = Self { means: vec![vec![0.0; heat.aheads()]; stores], variances: vec![0.0; stores] };
+        let mut nowhere: Vec<f64> = (1..=heat.aheads()).map(|a| heat.unlisted(a)).collect();
+        for index in 0..heat.files() {
+            let file = FileId(index as u32);
+            let row = heat.row(file);
+            let sums = match view.serving(file) {
+                Some(store) => {
+                    loads.variances[store] += f64::from(forecasts.variance[index]);
+                    &mut loads.means[store]
+                }
+                None => &mut nowhere,
+            };
+            sums.iter_mut().zip(row).for_each(|(sum, heat)| *sum += f64::from(*heat));
+        }
+        let up: Vec<usize> = (0..stores).filter(|s| view.is_up(*s)).collect();
+        let weights: f64 = up.iter().map(|s| view.stores[*s].weight.max(0.0)).sum();
+        for store in &up {
+            let share = if weights > 0.0 {
+                view.stores[*store].weight.max(0.0) / weights
+            } else {
+                1.0 / up.len() as f64
+            };
+            loads.means[*store].iter_mut().zip(&nowhere).for_each(|(load, more)| *load += share * more);
+        }
+        loads
+    }
+
+    /// Log deviation of a store's load, `ahead` periods ahead: the total's, and that of its files.
+    pub(super) fn deviation(&self, forecasts: &Forecasts, store: usize, ahead: usize) -> f64 {
+        let mean = self.means[store][0];
+        let own = if mean > 0.0 { self.variances[store] / (mean * mean) } else { 0.0 };
+        let total = forecasts.total_log_deviation(ahead);
+        (total * total + own).sqrt().min(LOAD_DEVIATION_MAX)
+    }
+
+    pub(super) fn deviations(&self, forecasts: &Forecasts, store: usize) -> Vec<f64> {
+        (1..=self.means[store].len()).map(|ahead| self.deviation(forecasts, store, ahead)).collect()
+    }
+}
+
+impl<H: History> Controller<H> {
+    /// Decides about the period that the forecasts begin with: predicts every store that is up, and plans.
+    pub fn decide(&mut self, forecasts: &Arc<Forecasts>, view: &PlexView<'_>) -> Decision {
+        self.update_models(view);
+        let settle = self.settings.plan.settle_periods.max(self.settings.plan.keep_periods) as i64;
+        self.past.forget_before(forecasts.period.saturating_sub(settle + 1));
+        let loads = Loads::of(forecasts, view);
+        let curves: Vec<Option<LoadCurve>> =
+            (0..view.stores.len()).map(|s| self.curve(view, s, &loads.deviations(forecasts, s))).collect();
+        let mut notes = forecasts.notes.clone();
+        self.note_stores(view, &mut notes);
+        let planned = if self.settings.mode == Mode::Observe {
+            Plan::default()
+        } else {
+            let settings = self.settings.plan;
+            self.planned(&forecasts.planning, &curves, view, &settings, &self.past, By::Plan)
+        };
+        notes.extend(planned.notes.iter().filter(|n| !notes.contains(n)).cloned().collect::<Vec<_>>());
+        let weights_advice = self.weights(forecasts, &curves, view);
+        self.remember(forecasts.period, &planned, view);
+        self.open = Some(Open::new(forecasts.clone(), &planned, view));
+        self.decision(forecasts, view, &loads, planned, weights_advice, notes)
+    }
+
+    /// Notes what is not known of the stores that are up.
+    fn note_stores(&self, view: &PlexView<'_>, notes: &mut Vec<Note>) {
+        let mut any = false;
+        for (_, store) in view.stores.iter().enumerate().filter(|(s, _)| view.is_up(*s)) {
+            any = true;
+            match self.models.of(&store.name) {
+                Known::Model(_) => {}
+                Known::Nothing => notes.push(Note::StoreUnknown(store.name.clone())),
+                Known::Unfit => notes.push(Note::StoreUnfit(store.name.clone())),
+            }
+        }
+        if !any {
+            notes.push(Note::AllStoresDead);
+        }
+    }
+
+    pub(super) fn planned(
+        &self,
+        heat: &Heat,
+        curves: &[Option<LoadCurve>],
+        view: &PlexView<'_>,
+        settings: &PlanSettings,
+        past: &Past,
+        by: By,
+    ) -> Plan {
+        plan(&Problem {
+            heat,
+            curves,
+            view: *view,
+            objective: self.settings.objective,
+            settings,
+            past,
+            period: self.history.last_period().unwrap_or(0).saturating_add(1),
+            by,
+        })
+    }
+
+    /// Remembers moves that the caller makes.
+    pub(super) fn remember(&mut self, period: i64, planned: &Plan, view: &PlexView<'_>) {
+        if self.settings.mode != Mode::Control {
+            return;
+        }
+        for made in planned.moves.iter().chain(&planned.returns) {
+            let from = view.stores[made.from].name.clone();
+            self.past.record(PastMove { period, file: made.file, from });
+        }
+    }
+
+    /// The decision that a plan makes, with what is reported of every store.
+    pub(super) fn decision(
+        &self,
+        forecasts: &Forecasts,
+        view: &PlexView<'_>,
+        loads: &Loads,
+        planned: Plan,
+        weights_advice: Option<Vec<f64>>,
+        notes: Vec<Note>,
+    ) -> Decision {
+        let mut after: Vec<f64> = loads.means.iter().map(|l| l[0]).collect();
+        for made in planned.moves.iter().chain(&planned.returns) {
+            let heat = forecasts.reported(made.file, 1);
+            after[made.from] = (after[made.from] - heat).max(0.0);
+            after[made.to] += heat;
+        }
+        let up = (0..view.stores.len()).filter(|s| view.is_up(*s));
+        let stores: Vec<(usize, StoreForecast)> =
+            up.map(|s| (s, self.store_forecast(forecasts, view, loads, s, after[s]))).collect();
+        let objective = self.settings.objective.response_ms;
+        let meets = |s: &StoreForecast| s.response_after.is_none_or(|r| r.quantile_ms <= objective);
+        Decision {
+            period: forecasts.period,
+            mode: self.settings.mode,
+            objective_reachable: stores.iter().any(|s| s.1.response_after.is_some())
+                && stores.iter().all(|s| meets(&s.1)),
+            stores,
+            moves: planned.moves,
+            returns: planned.returns,
+            weights_advice,
+            notes,
+        }
+    }
+
+    fn store_forecast(
+        &self,
+        forecasts: &Forecasts,
+        view: &PlexView<'_>,
+        loads: &Loads,
+        store: usize,
+        after: f64,
+    ) -> StoreForecast {
+        let deviation = loads.deviation(forecasts, store, 1);
+        let requests = loads.means[store][0];
+        // A lognormal load of this mean.
+        let median = requests * (-0.5 * deviation * deviation).exp();
+        let spread = (Z66 * deviation).exp();
+        let response = |load: f64| match self.models.of(&view.stores[store].name) {
+            Known::Model(fitted) => {
+                let p = predict(fitted, load, deviation, self.settings.objective.response_ms);
+                Some(PredictedResponse {
+                    median_ms: p.median,
+                    low66_ms: p.quantile(-Z66),
+                    high66_ms: p.quantile(Z66),
+                    quantile_ms: p.quantile(self.settings.objective.z()),
+                    source: p.source,
+                })
+            }
+            Known::Nothing | Known::Unfit => None,
+        };
+        StoreForecast {
+            name: view.stores[store].name.clone(),
+            requests,
+            requests_quantiles: [median / spread, median, median * spread],
+            requests_after: after,
+            response_before: response(requests),
+            response_after: response(after),
+        }
+    }
+
+    /// Weights to advise: at most once a day, where they differ from those in force.
+    fn weights(
+        &mut self,
+        forecasts: &Forecasts,
+        curves: &[Option<LoadCurve>],
+        view: &PlexView<'_>,
+    ) -> Option<Vec<f64>> {
+        let day = self.settings.day() as i64;
+        let since = self.advised.map(|at| forecasts.period.saturating_sub(at));
+        if !self.settings.advise_weights || since.is_some_and(|since| (0..day).contains(&since)) {
+            return None;
+        }
+        let weights = balanced_weights(&forecasts.planning.totals(), curves, view)?;
+        self.advised = Some(forecasts.period);
+        let up: Vec<usize> = (0..view.stores.len()).filter(|s| view.is_up(*s)).collect();
+        let sum: f64 = up.iter().map(|s| view.stores[*s].weight.max(0.0)).sum();
+        let differs = |s: &usize| {
+            let now = if sum > 0.0 { view.stores[*s].weight.max(0.0) / sum * up.len() as f64 } else { 0.0 };
+            (weights[*s] - now).abs() > WEIGHTS_DIFFER * now
+        };
+        up.iter().any(differs).then_some(weights)
+    }
+}
