@@ -104,11 +104,15 @@ impl Comparison {
     /// Compares a log ratio with the deviations of its forecast and of the measurement.
     pub fn new(log_ratio: f64, deviation: f64, tau: f64) -> Self {
         let (s, t) = (deviation * deviation, (tau * tau).max(1e-12));
+        let deviation = (s + t).sqrt();
+        let jump = if log_ratio.abs() > 2.0 * deviation { 0.25 * log_ratio * log_ratio } else { 0.0 };
+        let s = s.max(jump);
         let believed = if s.is_finite() { s / (s + t) } else { 1.0 };
-        Self { log_ratio, believed, deviation: (s + t).sqrt() }
+        Self { log_ratio, believed, deviation }
     }
 
-    /// What the forecast is to be multiplied by.
+    /// What the forecast is to be multiplied by. What lies beyond two deviations is no longer measured by the forecast's
+    /// own: the jump itself then says how far it may be off.
     pub fn scale(&self) -> f64 {
         (self.believed * self.log_ratio).exp().clamp(1e-6, 1e6)
     }

@@ -7,6 +7,9 @@ const RESPONSE_MS_MIN: f64 = 1e-9;
 /// Response times above this are taken as this, milliseconds.
 const RESPONSE_MS_MAX: f64 = 1e12;
 
+/// From so many times the unloaded response time on, it grows at least in proportion to the load.
+const SATURATED: f64 = 4.0;
+
 /// Response time of a store against its load in each period ahead: never falling, above the last load of the table in
 /// proportion to the load.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +45,15 @@ impl LoadCurve {
         for table in &mut log {
             table.resize(POINTS, cap);
             let mut most = least;
-            for v in table {
-                most = most.max(if v.is_nan() { cap } else { v.min(cap) });
+            let mut slow = f64::INFINITY;
+            for (k, v) in table.iter_mut().enumerate() {
+                let value = if v.is_nan() { cap } else { v.min(cap) };
+                // A model's response time ends at a cap; that more load is worse has no end.
+                let proportional = if most > slow { (k as f64 / (k as f64 - 1.0)).ln() } else { 0.0 };
+                most = (most + proportional).max(value);
+                if k == 0 {
+                    slow = most + SATURATED.ln();
+                }
                 *v = most;
             }
         }

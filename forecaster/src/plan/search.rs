@@ -333,10 +333,31 @@ impl<'a> Search<'a> {
 
     fn margin(&mut self) {
         let limit = self.p.objective.response_ms.ln();
-        let Some((_, worst)) = self.highest(&vec![false; self.loads.len()]) else { return };
-        if worst > limit {
-            self.relieve(|search, from, worst| search.best_step(from, worst));
+        // The guard mends the period under way; what is ahead is for the next plan.
+        let counted = if self.p.by == By::Plan { self.aheads } else { 1 };
+        if self.highest_of_all(counted).is_none_or(|worst| worst <= limit) {
+            return;
         }
+        let (at, loads, moved) = (self.at.clone(), self.loads.clone(), self.moved.clone());
+        let before = self.highest_of_all(self.aheads);
+        self.relieve(|search, from, worst| search.best_step(from, worst));
+        let after = self.highest_of_all(self.aheads);
+        let (Some(before), Some(after)) = (before, after) else { return };
+        // Neither met nor much better: not worth what moves cost, period after period.
+        if after > limit && after > before + (1.0 - self.p.settings.plan_gain.min(0.999_999)).ln() {
+            (self.at, self.loads, self.moved) = (at, loads, moved);
+        }
+    }
+
+    /// The worst of all stores in the first periods ahead.
+    fn highest_of_all(&self, aheads: usize) -> Option<f64> {
+        let of = |store: &usize| {
+            let curve = self.curve(*store)?;
+            (1..=aheads.min(self.aheads))
+                .map(|ahead| curve.log_response(self.loads[*store][ahead - 1], ahead))
+                .max_by(f64::total_cmp)
+        };
+        self.up.iter().filter_map(of).max_by(f64::total_cmp)
     }
 
     fn paper(&mut self) {
@@ -362,9 +383,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What the highest of both stores must fall below for a move to count.
-    fn must_fall_below(&self, worst: f64) -> f64 {
-        worst + (1.0 - self.p.settings.least_gain.min(0.999_999)).ln()
+    /// What the highest of both stores must fall below for a move to count: by the least gain, or for files of less than
+    /// that share of the store's load, by as much less.
+    fn must_fall_below(&self, worst: f64, heat: f64, load: f64) -> f64 {
+        let gain = self.p.settings.least_gain;
+        let part = if load > 0.0 && gain > 0.0 { (heat / (gain * load)).min(1.0) } else { 1.0 };
+        worst + part * (1.0 - gain.min(0.999_999)).ln()
     }
 
     fn on(&self, store: usize) -> impl Iterator<Item = FileId> {
@@ -373,13 +397,15 @@ impl<'a> Search<'a> {
 
     /// The move that leaves the higher of both stores lowest, and of equals the coldest file's.
     fn best_step(&self, from: usize, worst: f64) -> Option<Step> {
-        let (target, limit) = (self.target(), self.must_fall_below(worst));
+        let target = self.target();
         let targets = self.targets(from);
         let ahead = self.worst(from)?.1;
+        let load = self.loads[from][ahead - 1];
         let mut best: Option<Step> = None;
         for file in self.on(from) {
             let row = self.p.heat.row(file);
             let heat = f64::from(row[ahead - 1]);
+            let limit = self.must_fall_below(worst, heat, load);
             let left = self.worst_with(from, row, -1.0)?;
             if left > limit || best.as_ref().is_some_and(|b| left > b.score + EQUAL) {
                 continue;

@@ -24,6 +24,9 @@ pub struct PlanSettings {
     pub margin: f64,
     /// By what share the higher of two stores' response times must fall for a move to count.
     pub least_gain: f64,
+    /// By what share the highest response time of all must fall for a plan to count that does not meet the objective
+    /// ([`Rule::Margin`]).
+    pub plan_gain: f64,
     /// Most files moved and given back in a period.
     pub moves_max: usize,
     /// Least heat worth moving, as a share of all heat; with more than four stores it shrinks in proportion.
@@ -43,6 +46,7 @@ impl Default for PlanSettings {
             trigger_z: 0.84,
             margin: 0.7,
             least_gain: 0.01,
+            plan_gain: 0.05,
             moves_max: 40,
             heat_min: 0.001,
             give_back: Some(0.6),
@@ -81,6 +85,7 @@ impl PlanSettings {
             ("trigger_z", self.trigger_z, -4.0, 4.0),
             ("margin", self.margin, 0.01, 1.0),
             ("least_gain", self.least_gain, 0.0, 1.0),
+            ("plan_gain", self.plan_gain, 0.0, 1.0),
             ("moves_max", self.moves_max as f64, 0.0, 1e6),
             ("heat_min", self.heat_min, 0.0, 1.0),
             ("give_back", self.give_back.unwrap_or(0.0), 0.0, 1.0),
