@@ -42,7 +42,17 @@ impl Common {
         let bytes = fields.next().map_or(Some(0), number_or_dash).ok_or(Reason::Number)?;
         let (verb, target) = split_request(request)?;
         let Some(writes) = method(verb) else { return Ok(Line::Left(Reason::Method)) };
-        Ok(Line::Request(Request { unix_s, target, is_url: true, status, bytes, writes, client, count: 1 }))
+        Ok(Line::Request(Request {
+            unix_s,
+            target,
+            is_url: true,
+            status,
+            bytes,
+            size: bytes,
+            writes,
+            client,
+            count: 1,
+        }))
     }
 
     fn time(&mut self, text: &[u8]) -> Result<i64, Reason> {

@@ -98,6 +98,7 @@ impl Table {
             is_url: false,
             status: 0,
             bytes: 0,
+            size: 0,
             writes: false,
             client: b"",
             count: 1,
@@ -110,6 +111,8 @@ impl Table {
         if fields.rest.is_some() {
             return Err(Reason::Columns);
         }
+        // The bytes of several requests together say nothing of the file's size.
+        row.size = if row.count == 1 { row.bytes } else { 0 };
         row.unix_s = time.ok_or(Reason::Time)?;
         if row.target.is_empty() {
             return Err(Reason::Path);

@@ -133,7 +133,17 @@ impl Json {
         } else {
             url
         };
-        Ok(Line::Request(Request { unix_s, target, is_url: true, status, bytes, writes, client, count: 1 }))
+        Ok(Line::Request(Request {
+            unix_s,
+            target,
+            is_url: true,
+            status,
+            bytes,
+            size: bytes,
+            writes,
+            client,
+            count: 1,
+        }))
     }
 
     fn time(&self, value: Value<'_>) -> Result<i64, Reason> {

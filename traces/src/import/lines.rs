@@ -40,6 +40,13 @@ impl<R: Read> Lines<R> {
         Ok(self.buffer.get(self.start..self.end).unwrap_or_default())
     }
 
+    /// What is left of the stream, as bytes.
+    pub(super) fn into_rest(mut self) -> impl Read {
+        self.buffer.truncate(self.end);
+        self.buffer.drain(..self.start);
+        io::Cursor::new(self.buffer).chain(self.input)
+    }
+
     /// The next line; an end of `\n` or `\r\n` is taken off, a lone `\r` is a byte like others.
     pub(super) fn next(&mut self) -> io::Result<Option<RawLine<'_>>> {
         // Bytes of the line that have been searched already.

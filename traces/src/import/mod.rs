@@ -15,6 +15,7 @@
 //!
 //! [`Summary`] says what became of every line.
 
+mod capture;
 mod common;
 mod counts;
 mod csv;

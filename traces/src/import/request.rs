@@ -15,6 +15,8 @@ pub(super) struct Request<'a> {
     pub(super) status: u16,
     /// Bytes sent; 0 where the log says nothing.
     pub(super) bytes: u64,
+    /// Size that the file shows to have at least; 0 where nothing is said.
+    pub(super) size: u64,
     /// Whether it changed the file.
     pub(super) writes: bool,
     /// Who asked; empty where the log says nothing.

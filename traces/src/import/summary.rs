@@ -32,6 +32,10 @@ pub enum Reason {
     Json,
     /// The log's fields lack what is needed (W3C: `#Fields`).
     Fields,
+    /// A packet in which headers are missing or wrong.
+    Packet,
+    /// A packet that is cut off, or something else where one should be: the capture is not read further.
+    CutPacket,
 
     /// Left out: the status says that no file was sent.
     Refused,
@@ -45,7 +49,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::TooLong,
         Self::Blank,
         Self::Form,
@@ -59,6 +63,8 @@ impl Reason {
         Self::Columns,
         Self::Json,
         Self::Fields,
+        Self::Packet,
+        Self::CutPacket,
         Self::Refused,
         Self::Method,
         Self::Outside,
@@ -88,6 +94,8 @@ impl fmt::Display for Reason {
             Self::Columns => "another number of columns than the header",
             Self::Json => "not one JSON object",
             Self::Fields => "a field is missing that is needed",
+            Self::Packet => "a packet without sound headers",
+            Self::CutPacket => "a packet that is cut off, or no packet; the capture is not read further",
             Self::Refused => "answered with a status of 400 or more",
             Self::Method => "a method that asks for no file",
             Self::Outside => "outside of the span asked for",

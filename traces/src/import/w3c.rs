@@ -58,6 +58,7 @@ impl W3c {
             is_url: true,
             status: 0,
             bytes: 0,
+            size: 0,
             writes: false,
             client: b"",
             count: 1,
@@ -84,6 +85,7 @@ impl W3c {
         if words.next().is_some() {
             return Err(Reason::Columns);
         }
+        request.size = request.bytes;
         request.unix_s = self.time(date, clock.ok_or(Reason::Fields)?)?;
         match request.target {
             b"" => Err(Reason::Fields),
@@ -155,6 +157,7 @@ mod tests {
             is_url: true,
             status: 200,
             bytes: 5,
+            size: 5,
             writes: true,
             client: b"10.0.0.1",
             count: 1,

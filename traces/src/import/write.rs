@@ -1,5 +1,6 @@
 //! The importer: lines of logs become blocks of a trace.
 
+use super::capture::{self, End, Packet};
 use super::common::Common;
 use super::counts::Counts;
 use super::csv::Table;
@@ -15,6 +16,7 @@ use crate::trace_file::{
     Block, Client, FILES_MAX, FileCount, Head, PATH_BYTES_MAX, PERIOD_NUMBER_MAX, PERIOD_SECONDS_MAX,
     PERIODS_MAX, Span, TraceWriter,
 };
+use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 
 /// The name under which files beyond the limits are counted together. It is no path, so no file has it.
@@ -171,7 +173,11 @@ impl<W: Write> Importer<W> {
                 return Err(ImportError::Unknown { input: input.to_owned(), begins });
             }
         };
+        let is_pcapng = prefix.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]);
         self.summary.inputs.push((input.to_owned(), format.name()));
+        if format == LogFormat::Capture {
+            return self.read_capture(input, lines.into_rest(), is_pcapng);
+        }
         self.read_lines(input, lines, Parser::new(format, &self.options))
     }
 
@@ -207,6 +213,45 @@ impl<W: Write> Importer<W> {
         Ok(())
     }
 
+    /// Reads a packet capture; its packets are what lines are in logs.
+    fn read_capture(&mut self, input: &str, bytes: impl Read, is_pcapng: bool) -> Result<(), ImportError> {
+        let (index, number) = (self.summary.inputs.len() - 1, Cell::new(0));
+        // Both closures count; the calls of a packet are shown before what the packet came to.
+        let (shared, fault) = (RefCell::new(&mut *self), Cell::new(None));
+        let failure = RefCell::new(None);
+        let end = capture::read(
+            bytes,
+            is_pcapng,
+            |call| {
+                let refused = shared.borrow_mut().count(call).err();
+                fault.set(fault.get().or(refused));
+            },
+            |packet| {
+                let mut importer = shared.borrow_mut();
+                number.set(number.get() + 1);
+                match (packet, fault.take()) {
+                    (Packet::Bad, _) => importer.summary.left(Reason::Packet, index, number.get()),
+                    (_, Some(reason)) => importer.summary.left(reason, index, number.get()),
+                    (Packet::Other, None) => importer.summary.left(Reason::OtherRecord, index, number.get()),
+                    (Packet::Calls(_), None) => importer.summary.good_lines += 1,
+                }
+                if importer.tally.counts.is_full() {
+                    failure.replace(importer.write_counts().err());
+                }
+                failure.borrow().is_none()
+            },
+        );
+        if let Some(failure) = failure.take() {
+            return Err(failure);
+        }
+        let number = number.get();
+        match end.map_err(|cause| ImportError::reading(input, number, 0, cause))? {
+            End::Whole => {}
+            End::Cut => self.summary.left(Reason::CutPacket, index, number + 1),
+        }
+        Ok(())
+    }
+
     /// Counts a request, or says why not.
     fn count(&mut self, request: &Request<'_>) -> Result<(), Reason> {
         let period = self.head.period_of(request.unix_s);
@@ -239,7 +284,7 @@ impl<W: Write> Importer<W> {
         if overflows {
             self.summary.overflow_requests += request.count;
         }
-        self.tally.size(number, if request.count == 1 { request.bytes } else { 0 });
+        self.tally.size(number, request.size);
         self.tally.client(request);
         let writes = if request.writes { request.count } else { 0 };
         let count = FileCount { file: number, requests: request.count, writes, bytes: request.bytes };
