@@ -51,14 +51,8 @@ async fn trace(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     let prepared = replay::prepare(spec, &files_shown(&bar)).await?;
     bar.finish_and_clear();
     let report = replay_with_progress(prepared).await?;
-    // Whoever scripts this must notice calls that failed or were never sent.
-    let clean = report.total.errors == 0 && report.total.unanswered == 0 && !report.saturated;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", report.text());
-    }
-    Ok(status(true, clean))
+    show(arguments, &report, || report.text(), || report.page())?;
+    Ok(status(report.valid, report.is_clean()))
 }
 
 /// Runs workloads by profile.
@@ -80,18 +74,30 @@ async fn stress(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     });
     let report = stress::run(&spec, &stop, &on_event).await?;
     bar.finish_and_clear();
-    if let Some(file) = &arguments.html {
-        std::fs::write(file, report.page()).with_context(|| format!("--html {}", file.display()))?;
-    }
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", report.text());
-    }
+    show(arguments, &report, || report.text(), || report.page())?;
     Ok(status(report.valid, report.is_clean()))
 }
 
-/// See the help of the command.
+/// Prints the report as text or JSON, and writes the page if there is to be one.
+fn show(
+    arguments: &cli::Arguments,
+    report: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+    page: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    if let Some(file) = &arguments.html {
+        std::fs::write(file, page()).with_context(|| format!("--html {}", file.display()))?;
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(report)?);
+    } else {
+        print!("{}", text());
+    }
+    Ok(())
+}
+
+/// Whoever scripts this must notice calls that failed or were never sent, and runs that were not what was asked for; see
+/// the help of the command.
 fn status(is_valid: bool, is_clean: bool) -> ExitCode {
     match (is_valid, is_clean) {
         (false, _) => ExitCode::from(3),

@@ -1,11 +1,15 @@
-//! What a replay measured, as text and as JSON (through serde).
+//! What a replay measured, as text, as JSON (through serde), and as a page.
 
 use crate::client::Transport;
 use crate::measure::{HourMeasure, TimeSummary, Times};
+use crate::page::{Chart, Page, Series, percent, rounded};
 use crate::plan::{Mapping, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+/// Calls that may be missing before a replay is invalid, as a part of those that were due.
+pub(crate) const MISSING_PART_MAX: f64 = 0.005;
 
 /// One operation in a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,6 +104,15 @@ pub struct ReplayReport {
     pub saturated: bool,
     /// The replay was stopped before its end.
     pub interrupted: bool,
+    /// Whether the figures can be trusted as those of the load that was asked for.
+    #[serde(default)]
+    pub valid: bool,
+    /// If not: why.
+    #[serde(default)]
+    pub invalid_reasons: Vec<String>,
+    /// Send lag, quantile .99, beyond which a replay is invalid.
+    #[serde(default)]
+    pub lag_ms_max: f64,
     /// Everything together.
     pub total: Summary,
     /// Hour by hour.
@@ -162,20 +175,125 @@ impl Summary {
     }
 }
 
+/// Why a send lag makes a run invalid, if it does.
+pub(crate) fn lag_fault(lag: &TimeSummary, lag_ms_max: f64) -> Option<String> {
+    (lag.p99_ms > lag_ms_max).then(|| {
+        format!(
+            "send lag: 1 % of the calls were handed to the socket {} ms or more after they were due, {} ms are allowed; \
+             this generator (or a connection that the server did not read) could not keep up",
+            rounded(lag.p99_ms),
+            rounded(lag_ms_max)
+        )
+    })
+}
+
 impl ReplayReport {
-    /// The report as text: one line an hour, one an operation, and a line for everything.
+    /// Says whether the load was the workload's.
+    pub(crate) fn judge(&mut self) {
+        let total = &self.total;
+        self.invalid_reasons.extend(lag_fault(&total.lag, self.lag_ms_max));
+        if (total.called as f64) < total.wanted as f64 * (1.0 - MISSING_PART_MAX) {
+            self.invalid_reasons.push(format!(
+                "{} of {} calls were made: the others came due while too many without an answer were on their way",
+                total.called, total.wanted
+            ));
+        }
+        if self.interrupted {
+            self.invalid_reasons.push("interrupted before its end".into());
+        }
+        self.valid = self.invalid_reasons.is_empty();
+    }
+
+    /// Whether every call was sent and answered as it should be.
     #[must_use]
-    pub fn text(&self) -> String {
-        // Writing to a string cannot fail.
-        let mut out = format!(
-            "{} over {}, {} files of {}; an hour is {} s, requests are {:.4} of the workload's\n\n",
+    pub fn is_clean(&self) -> bool {
+        self.total.errors == 0 && self.total.unanswered == 0 && !self.saturated
+    }
+
+    /// The report as one page of HTML that needs nothing else.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let series = |name: &str, value: fn(&Summary) -> Option<f64>| Series {
+            name: name.into(),
+            points: self.hours.iter().map(|hour| (f64::from(hour.hour), value(&hour.summary))).collect(),
+        };
+        let chart = |title: &str, axis: &str, unit: &'static str, series: Vec<Series>| Chart {
+            title: title.into(),
+            axis: axis.into(),
+            unit,
+            x_axis: format!("hour of the workload, {} s each", self.seconds_per_hour),
+            x_unit: "h",
+            shaded: None,
+            series,
+        };
+        let mut facts = String::new();
+        self.notes(&mut facts);
+        let header = ["operation", "called", "good", "errors", "resent", "share"];
+        let times = ["mean", "deviation", "p50", "p95", "p99", "p99.9", "p99.99"];
+        let total = &self.total;
+        Page {
+            title: format!("{} against {}", self.sites.join(", "), self.target),
+            subtitle: self.subtitle(),
+            invalid: self.invalid_reasons.clone(),
+            figures: vec![
+                (format!("{:.0}", total.wanted_per_s), "calls a second wanted".into()),
+                (format!("{:.0}", total.called_per_s), "called".into()),
+                (format!("{:.0}", total.got_per_s), "got".into()),
+                (format!("{} ms", rounded(total.response.p50_ms)), "median response time".into()),
+                (format!("{} ms", rounded(total.response.p99_ms)), "its quantile .99".into()),
+                (format!("{} ms", rounded(total.lag.p99_ms)), "send lag, quantile .99".into()),
+            ],
+            charts: vec![
+                chart(
+                    "Response time over time",
+                    "response time, ms",
+                    "ms",
+                    vec![
+                        series("mean", |hour| (hour.response.count > 0).then_some(hour.response.mean_ms)),
+                        series("median", |hour| (hour.response.count > 0).then_some(hour.response.p50_ms)),
+                        series("quantile .99", |hour| {
+                            (hour.response.count > 0).then_some(hour.response.p99_ms)
+                        }),
+                    ],
+                ),
+                chart(
+                    "Rates over time",
+                    "calls a second",
+                    "calls/s",
+                    vec![
+                        series("wanted", |hour| Some(hour.wanted_per_s)),
+                        series("called", |hour| Some(hour.called_per_s)),
+                        series("got", |hour| Some(hour.got_per_s)),
+                    ],
+                ),
+            ],
+            header: header.iter().chain(&times).map(|name| (*name).to_owned()).collect(),
+            rows: total.operations.iter().map(row).collect(),
+            facts: facts.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+        }
+        .html()
+    }
+
+    fn subtitle(&self) -> String {
+        format!(
+            "{} over {}, {} files of {}; an hour is {} s, requests are {:.4} of the workload's",
             self.target,
             self.transport.name(),
             self.files,
             self.sites.join(", "),
             self.seconds_per_hour,
             self.rate_factor,
-        );
+        )
+    }
+
+    /// The report as text: one line an hour, one an operation, and a line for everything.
+    #[must_use]
+    pub fn text(&self) -> String {
+        // Writing to a string cannot fail.
+        let mut out = format!("{}\n\n", self.subtitle());
+        if !self.valid {
+            let _ = writeln!(out, "INVALID:\n  {}\n", self.invalid_reasons.join("\n  "));
+        }
         out.push_str(
             "                      calls a second              |           response from the intended time, ms           |  send lag, ms\n  \
              hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9  p99.99     p50     p99\n",
@@ -246,6 +364,14 @@ impl ReplayReport {
             out.push_str("interrupted: hours marked * are incomplete, later ones are missing\n");
         }
     }
+}
+
+fn row(op: &OperationReport) -> Vec<String> {
+    let mut row = vec![op.operation.name().to_owned()];
+    row.extend([op.called, op.good, op.errors, op.retransmissions].map(|count| count.to_string()));
+    row.push(percent(op.share));
+    row.extend(op.response.figures().map(rounded));
+    row
 }
 
 fn line(summary: &Summary) -> String {

@@ -1,6 +1,7 @@
 //! Whole replays against a server in memory that counts what arrives, and when.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "each test file uses a part of it")]
 mod fake;
 
 use clockwork_traces::workload::Workload;
@@ -318,4 +319,31 @@ async fn a_report_survives_json() {
     assert_eq!(value["total"]["operations"][3]["operation"], "read");
     let back: ReplayReport = serde_json::from_str(&json).unwrap();
     assert_eq!(back.total.wanted, report.total.wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_hour_of_the_bundled_day_has_its_number_of_requests() {
+    let fake = Fake::start(Habits::default()).await;
+    let mut spec = spec(&fake, Transport::Tcp, 1.0);
+    spec.hours = 622..646;
+    spec.seconds_per_hour = 0.25;
+    // One call a request, so that what the server counts are requests.
+    (spec.mapping.lookup_every, spec.mapping.access_every, spec.mapping.read_every) = (0, 0, 0);
+    let (hours, seconds) = (spec.hours.clone(), spec.seconds_per_hour);
+    spec.rate_factor = spec.mapping.factor_for_mean(&spec.workload, hours, seconds, 3000.0).unwrap();
+    replay::create_files(&spec, &quiet()).await.unwrap();
+    let workload = Arc::clone(&spec.workload);
+    let factor = spec.rate_factor;
+    let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+    fake.forget();
+    let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
+    assert_all_good(&report);
+    assert_eq!(report.hours.len(), 24);
+    for hour in &report.hours {
+        let wanted = workload.requests(hour.hour).unwrap() * factor;
+        let issued = hour.summary.requests as f64;
+        assert!((issued / wanted - 1.0).abs() <= 0.005, "hour {}: {issued} of {wanted}", hour.hour);
+    }
+    let seen = fake.arrived(Procedure::Getattr).len() as u64;
+    assert_eq!(seen, report.total.requests);
 }

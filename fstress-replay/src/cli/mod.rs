@@ -174,6 +174,7 @@ impl Arguments {
         spec.outstanding_max = self.outstanding_max;
         spec.client = self.client()?;
         spec.verify = !self.no_verify;
+        spec.lag_max = Duration::try_from_secs_f64(self.lag_ms_max / 1e3).context("--lag-ms-max")?;
         spec.rate_factor = self.rate_factor(&spec)?;
         Ok(spec)
     }

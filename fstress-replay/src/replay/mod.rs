@@ -46,6 +46,8 @@ pub struct ReplaySpec {
     pub drain: Duration,
     /// Whether the data of every READ is compared with what the file set has.
     pub verify: bool,
+    /// Send lag, quantile .99, beyond which the replay is invalid.
+    pub lag_max: Duration,
 }
 
 impl ReplaySpec {
@@ -69,6 +71,7 @@ impl ReplaySpec {
             outstanding_max: 8_192,
             drain: Duration::from_secs(10),
             verify: true,
+            lag_max: Duration::from_millis(5),
         }
     }
 }

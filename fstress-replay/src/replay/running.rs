@@ -326,7 +326,7 @@ impl Run {
         let hours: Vec<HourReport> = std::mem::take(&mut record.closed).into_values().collect();
         let sum = |field: fn(&Summary) -> f64| hours.iter().map(|hour| field(&hour.summary)).sum();
         let total = Summary::of(&record.total, sum(|s| s.seconds), sum(|s| s.requests_expected));
-        ReplayReport {
+        let mut report = ReplayReport {
             target: spec.target.to_string(),
             transport: spec.client.transport,
             sites: spec.workload.sites().iter().map(|site| site.name.clone()).collect(),
@@ -336,9 +336,14 @@ impl Run {
             mapping: spec.mapping,
             saturated: total.not_sent > 0,
             interrupted: stopped_after.is_some(),
+            valid: true,
+            invalid_reasons: Vec::new(),
+            lag_ms_max: spec.lag_max.as_secs_f64() * 1e3,
             total,
             hours,
-        }
+        };
+        report.judge();
+        report
     }
 }
 

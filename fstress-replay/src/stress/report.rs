@@ -9,14 +9,11 @@ use super::{Loop, StressSpec};
 use crate::client::Transport;
 use crate::measure::{TimeSummary, Times};
 use crate::page::{Chart, Page, Series, percent, rounded};
-use crate::report::times_text;
+use crate::report::{MISSING_PART_MAX, lag_fault, times_text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
-
-/// Calls that may be missing in an open loop before the run is invalid, as a part of those that were due.
-const MISSING_PART_MAX: f64 = 0.005;
 
 /// One operation of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -249,23 +246,11 @@ impl StressReport {
     /// Says whether the load was the one that was asked for.
     fn judge(&mut self, spec: &StressSpec) {
         if self.closed_outstanding.is_none() {
-            if self.lag.p99_ms > self.lag_ms_max {
+            self.invalid_reasons.extend(lag_fault(&self.lag, self.lag_ms_max));
+            if (self.called as f64) < self.wanted as f64 * (1.0 - MISSING_PART_MAX) {
                 self.invalid_reasons.push(format!(
-                    "send lag: 1 % of the calls were handed to the socket {} ms or more after they were due, {} ms are \
-                     allowed; this generator (or a connection that the server did not read) could not keep up",
-                    rounded(self.lag.p99_ms),
-                    rounded(self.lag_ms_max)
-                ));
-            }
-            let wanted = match spec.source {
-                Loop::Open { per_s, .. } => per_s * spec.run.as_secs_f64(),
-                Loop::Closed { .. } => 0.0,
-            };
-            if (self.called as f64) < wanted * (1.0 - MISSING_PART_MAX) - 1.0 {
-                self.invalid_reasons.push(format!(
-                    "{} of {wanted:.0} calls were made: the others came due while {} calls without an answer were on \
-                     their way, or never",
-                    self.called, spec.outstanding_max,
+                    "{} of {} calls were made: the others came due while {} calls without an answer were on their way",
+                    self.called, self.wanted, spec.outstanding_max,
                 ));
             }
         }

@@ -231,6 +231,7 @@ impl State {
                     _ => mount::mnt_failed(out, call.xid, mount::status::NOENT),
                 }
             }
+            (nfs3::PROGRAM, 0) => answer::success(out, call.xid),
             (nfs3::PROGRAM, number) => {
                 let procedure = Procedure::from_u32(number).unwrap();
                 let arguments = nfs3::arguments(procedure, message, call.arguments).unwrap();
@@ -280,7 +281,7 @@ impl State {
                 self.attributes(found, out);
                 put_bool(out, false);
             }
-            (_, Arguments::Make { name, .. }) => {
+            (_, Arguments::Make { name, .. }) if procedure != Procedure::Mknod => {
                 let name = std::str::from_utf8(&message[name.clone()]).unwrap();
                 let data = (procedure == Procedure::Create).then(Vec::new);
                 if data.is_none() && node.children.contains_key(name) {
