@@ -259,6 +259,12 @@ async fn attach(spec: &ReplaySpec) -> Result<(Arc<Client>, nfs::Handle, Sizes), 
 }
 
 impl Prepared {
+    /// The handles of the workload's files, as the server gave them.
+    #[must_use]
+    pub fn handles(&self) -> &Handles {
+        &self.handles
+    }
+
     /// What will be replayed; READs may have become smaller than asked for, if the server takes no more.
     #[must_use]
     pub fn spec(&self) -> &ReplaySpec {

@@ -2,6 +2,7 @@
 //!
 //! `docs/clockwork.example.toml` shows every field with its default.
 mod check;
+mod control;
 mod fault;
 mod parts;
 mod read;
@@ -19,6 +20,7 @@ use clockwork_switch::duplicates::DuplicateLimits;
 use clockwork_switch::pins::PinLimits;
 use clockwork_wire::record::RecordLimits;
 
+pub use control::{Control, ControlMode, ControlRule};
 pub use fault::{ConfigError, Fault, Faults, Problem};
 pub use summary::Summary;
 pub use values::{ExportPath, StoreAddress, canonical_ip};
@@ -47,6 +49,8 @@ pub struct Config {
     pub heat: Heat,
     /// Where measurements are kept.
     pub history: History,
+    /// Whether files are moved before load arrives.
+    pub control: Control,
     /// What is logged.
     pub log: Log,
 }

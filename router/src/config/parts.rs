@@ -28,6 +28,7 @@ impl Config {
             ("limits", self.limits != next.limits),
             ("heat", self.heat != next.heat),
             ("history", self.history != next.history),
+            ("control", self.control != next.control),
         ];
         changed.into_iter().filter_map(|(section, changed)| changed.then_some(section)).collect()
     }

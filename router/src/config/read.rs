@@ -12,7 +12,7 @@ use super::section::{Placed, Section};
 use super::values::{self, ExportPath, StoreAddress};
 use super::{
     Admin, Config, DuplicateCache, Export, Health, Heat, History, Limits, Listen, Log, Routing, Store,
-    Transport, check,
+    Transport, check, control,
 };
 
 const ADDRESS: &str = "\"ADDRESS:PORT\" with a numeric address, such as \"0.0.0.0:2049\" or \"[::]:2049\"";
@@ -50,6 +50,7 @@ pub(super) struct Places {
     pub(super) admin: Range<usize>,
     pub(super) record_bytes_max: Range<usize>,
     pub(super) health_timeout: Range<usize>,
+    pub(super) control_mode: Range<usize>,
 }
 
 /// Reads and checks a whole file.
@@ -84,8 +85,9 @@ fn sections(root: &mut Section<'_>, faults: &mut Collector<'_>, file: &Path) -> 
     let (health, health_timeout) = health(root.section(faults, "health"), faults);
     let heat = heat(root.section(faults, "heat"), faults);
     let history = history(root.section(faults, "history"), faults, file);
+    let (control, control_mode) = control::read(root.section(faults, "control"), faults, &history);
     let log = log(root.section(faults, "log"), faults);
-    let config = Config { listen, admin, stores, exports, routing, limits, health, heat, history, log };
+    let config = Config { listen, admin, stores, exports, routing, limits, health, heat, history, control, log };
     let places = Places {
         stores: store_places,
         exports: export_places,
@@ -95,6 +97,7 @@ fn sections(root: &mut Section<'_>, faults: &mut Collector<'_>, file: &Path) -> 
         admin: admin_at,
         record_bytes_max,
         health_timeout,
+        control_mode,
     };
     (config, places)
 }

@@ -1,7 +1,7 @@
 //! What a configuration would do, in a few lines for the person who wrote it.
 use std::fmt;
 
-use super::{Config, DuplicateCache, Export, Transport};
+use super::{Config, ControlMode, DuplicateCache, Export, Transport};
 
 /// Shows what would be served where; made by [`Config::summary`].
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +35,25 @@ impl fmt::Display for Summary<'_> {
                 config.history.bytes_max >> 20
             ),
             None => writeln!(f, "history   off (periods of {period} s, lost at a restart)"),
-        }
+        }?;
+        control(config, f)
     }
+}
+
+fn control(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let control = &config.control;
+    if control.mode == ControlMode::Off {
+        return writeln!(f, "control   off");
+    }
+    writeln!(
+        f,
+        "control   {}, at most {} ms in {} % of the periods, rule {}, guard {}",
+        control.mode,
+        control.objective_ms,
+        (control.confidence * 1000.0).round() / 10.0,
+        control.rule.word(),
+        if control.guard { "on" } else { "off" }
+    )
 }
 
 fn listeners(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {

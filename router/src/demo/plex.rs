@@ -1,11 +1,11 @@
 //! The demo's plex: four embedded stores over one directory, and a router in front.
 
 use crate::config::{
-    Admin, Config, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log, Routing,
-    Store,
+    Admin, Config, Control, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log,
+    Routing, Store,
 };
 use crate::plex::Plex;
-use crate::store::{self, DeviceSpec, Distribution, HandleMode, Namespace, RunningStore, StoreSpec};
+use crate::store::{self, DeviceSpec, Distribution, Namespace, RunningStore, StoreSpec};
 use crate::web;
 use anyhow::Context as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,25 +15,30 @@ use std::time::Duration;
 
 /// What clients mount.
 pub(crate) const EXPORT: &str = "/export";
-/// A period of the plex that is left running.
-const PERIOD: Duration = Duration::from_secs(60);
 /// Where the demo listens if nobody else does; otherwise on a port of the kernel's choice.
 const PORT: u16 = 12_049;
 
-/// Speeds of the stores: as a whole they can carry the day, but a quarter of it is more than the slowest can bear well.
+/// Speeds of the stores: unlike, and tight. As a whole they can carry the day, but a quarter of it is more than the slowest
+/// can bear well.
 pub(crate) const STORES: [(&str, f64); 4] = [("slow", 1.0), ("steady", 1.2), ("brisk", 1.5), ("fast", 2.0)];
 /// Calls that a store's device works on at once.
 pub(crate) const SERVERS: u32 = 2;
 /// Mean service time of a call at speed 1, in microseconds; a READ's data comes on top.
-pub(crate) const SERVICE_US: f64 = 5_000.0;
-const READ_US_PER_KIB: f64 = 20.0;
+pub(crate) const SERVICE_US: f64 = 3_000.0;
+const READ_US_PER_KIB: f64 = 12.0;
+/// How service times spread: coefficient of variation.
+pub(crate) const SERVICE_CV: f64 = 0.5;
 /// With a quarter of all calls the slowest store is this busy in the peak hour.
-const PEAK_UTILISATION: f64 = 0.9;
+const PEAK_UTILISATION: f64 = 0.92;
 
 /// NFS calls a second of the whole day's peak hour.
 pub(crate) fn peak_calls_per_second() -> f64 {
-    let slowest = f64::from(SERVERS) * 1e6 / SERVICE_US;
-    STORES.len() as f64 * PEAK_UTILISATION * slowest
+    STORES.len() as f64 * PEAK_UTILISATION * capacity_calls_per_second(1.0)
+}
+
+/// Calls without data that a store of this speed can answer in a second.
+pub(crate) fn capacity_calls_per_second(speed: f64) -> f64 {
+    f64::from(SERVERS) * 1e6 / SERVICE_US * speed
 }
 
 /// The device of a store of this speed.
@@ -45,8 +50,20 @@ fn device(speed: f64) -> DeviceSpec {
         read_us_per_kib: READ_US_PER_KIB / speed,
         write_us: SERVICE_US / speed,
         write_us_per_kib: READ_US_PER_KIB / speed,
-        distribution: Distribution::Exponential,
+        distribution: Distribution::Lognormal { cv: SERVICE_CV },
     }
+}
+
+/// What a plex of the demo is like.
+pub(crate) struct DemoSpec<'a> {
+    /// Folder of its history.
+    pub(crate) history: &'a Path,
+    /// Length of its periods, which close on the clock.
+    pub(crate) period: Duration,
+    /// What its controller may do.
+    pub(crate) control: Control,
+    /// Key of the default rule and of the devices.
+    pub(crate) seed: u64,
 }
 
 /// A running demo.
@@ -56,9 +73,8 @@ pub(crate) struct DemoPlex {
 }
 
 impl DemoPlex {
-    /// Starts the stores over `export` and the router, with its history in `folder`.
-    pub(crate) async fn start(folder: &Path, export: &Path, seed: u64) -> anyhow::Result<Self> {
-        let namespace = Namespace::open(export, HandleMode::Path { seed })?;
+    /// Starts the stores over `namespace`, and the router.
+    pub(crate) async fn start(spec: &DemoSpec<'_>, namespace: &Arc<Namespace>) -> anyhow::Result<Self> {
         let mut stores = Vec::new();
         for (name, speed) in STORES {
             let spec = StoreSpec {
@@ -66,15 +82,13 @@ impl DemoPlex {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
                 export: EXPORT.into(),
                 device: device(speed),
-                seed,
+                seed: spec.seed,
             };
-            stores.push(store::serve(spec, Arc::clone(&namespace)).await?);
+            stores.push(store::serve(spec, Arc::clone(namespace)).await?);
         }
         let addresses: Vec<SocketAddr> = stores.iter().map(|store| store.address).collect();
-        let plex = match Plex::start(config(folder, &addresses, seed, PORT)?, false).await {
-            Err(crate::plex::PlexError::Listen(_)) => {
-                Plex::start(config(folder, &addresses, seed, 0)?, false).await
-            }
+        let plex = match Plex::start(config(spec, &addresses, PORT)?, true).await {
+            Err(crate::plex::PlexError::Listen(_)) => Plex::start(config(spec, &addresses, 0)?, true).await,
             started => started,
         };
         let plex = Arc::new(plex.context("the demo's router cannot start")?);
@@ -108,7 +122,7 @@ impl DemoPlex {
         )
     }
 
-    /// Leaves the plex up, with its admin interface, until an interrupt; periods are a minute from now on.
+    /// Leaves the plex up, with its admin interface, until an interrupt.
     pub(crate) async fn keep_running(&self) -> anyhow::Result<()> {
         // The port may be another plex's.
         let listener = match self.plex.config().admin.listen {
@@ -119,15 +133,7 @@ impl DemoPlex {
         if let Some(listener) = listener {
             tokio::spawn(web::serve(listener, Arc::clone(&self.plex), std::future::pending()));
         }
-        let plex = Arc::clone(&self.plex);
-        let periods = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(PERIOD).await;
-                plex.close_period().await;
-            }
-        });
         tokio::signal::ctrl_c().await?;
-        periods.abort();
         Ok(())
     }
 
@@ -139,7 +145,7 @@ impl DemoPlex {
     }
 }
 
-fn config(folder: &Path, stores: &[SocketAddr], seed: u64, port: u16) -> anyhow::Result<Config> {
+fn config(spec: &DemoSpec<'_>, stores: &[SocketAddr], port: u16) -> anyhow::Result<Config> {
     let path = ExportPath::parse(EXPORT).context("the demo's export path")?;
     let store = |((name, _), address): ((&str, f64), &SocketAddr)| Store {
         duplicate_cache: DuplicateCache::None,
@@ -154,11 +160,12 @@ fn config(folder: &Path, stores: &[SocketAddr], seed: u64, port: u16) -> anyhow:
         admin: Admin::default(),
         stores: STORES.into_iter().zip(stores).map(store).collect(),
         exports: vec![Export { path, clients: vec!["127.0.0.0/8".parse()?], secure: false }],
-        routing: Routing { seed },
+        routing: Routing { seed: spec.seed },
         limits: Limits::default(),
         health: Health::default(),
-        heat: Heat::default(),
-        history: History { path: Some(folder.join("history")), ..History::default() },
+        heat: Heat { period: spec.period },
+        history: History { path: Some(spec.history.to_owned()), ..History::default() },
+        control: spec.control.clone(),
         log: Log::default(),
     })
 }

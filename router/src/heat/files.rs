@@ -191,6 +191,14 @@ impl Files {
         self.slots = fresh;
     }
 
+    /// The counters of the period so far; they go on.
+    pub(super) fn running(&self) -> (Vec<FileClosed>, FileCounts) {
+        let used = self.entries.iter().filter(|entry| entry.idle_periods.is_some() && !entry.counts.is_zero());
+        let counted =
+            used.map(|entry| FileClosed { handle: entry.handle, store: entry.store, counts: entry.counts });
+        (counted.collect(), self.other)
+    }
+
     /// Takes the counters of the period, sets them to zero, and lets entries go that were idle for more than
     /// `idle_periods_max` periods in a row. Returns the files that were used, and what was counted for the rest.
     pub(super) fn close(&mut self, idle_periods_max: u16) -> (Vec<FileClosed>, FileCounts) {

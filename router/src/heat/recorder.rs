@@ -5,7 +5,7 @@ use clockwork_wire::nfs3::Class;
 
 use super::counts::StoreCounts;
 use super::files::{FileToken, Files};
-use super::names::Learner;
+use super::names::{Learner, Learnt};
 use super::period::ShardPeriod;
 
 /// What a recorder may keep.
@@ -133,6 +133,13 @@ impl Recorder {
             counts
         });
         ShardPeriod { stores: stores.collect(), files, other, files_known, learnt: self.learner.close() }
+    }
+
+    /// The period so far, without ending it. It costs a walk over the files with counters of their own, as closing does.
+    pub fn running(&self) -> ShardPeriod {
+        let (files, other) = self.files.running();
+        let stores = self.stores.iter().map(|store| store.counts.clone()).collect();
+        ShardPeriod { stores, files, other, files_known: self.files.len(), learnt: Learnt::default() }
     }
 
     /// What a store has done since the recorder began.

@@ -88,8 +88,17 @@ impl History {
 
     /// Stores a period and returns when it is on disk; then drops what the limits do not allow for.
     pub fn append(&self, record: &PeriodRecord) -> Result<Appended, HistoryError> {
+        self.append_all(std::slice::from_ref(record))
+    }
+
+    /// Stores periods, as a past that is imported, and returns when all are on disk; then drops what the limits do not
+    /// allow for. The bytes in the answer are those of all blocks. After an error some of them may be stored.
+    pub fn append_all(&self, records: &[PeriodRecord]) -> Result<Appended, HistoryError> {
         let mut state = self.lock();
-        let block_bytes = self.guarded(|| state.append(record))?;
+        let mut block_bytes = 0;
+        for record in records {
+            block_bytes += self.guarded(|| state.append(record))?;
+        }
         let periods_dropped = self.guarded(|| state.retain(&self.limits))?;
         self.commit(&mut state)?;
         let compacted = self.compact_if_large(&mut state)?;

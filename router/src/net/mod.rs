@@ -50,6 +50,7 @@ pub(crate) enum Command {
     /// The routing table sends this store's calls elsewhere.
     StoreLost(StoreId),
     ClosePeriod(oneshot::Sender<crate::heat::ShardPeriod>),
+    RunningPeriod(oneshot::Sender<crate::heat::ShardPeriod>),
     Status(oneshot::Sender<ShardStatus>),
     Stop,
 }

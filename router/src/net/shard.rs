@@ -207,6 +207,7 @@ impl Shard {
             }
             // Whoever asked and is gone by now does not need the answer.
             Command::ClosePeriod(reply) => drop(reply.send(switch.meter().close())),
+            Command::RunningPeriod(reply) => drop(reply.send(switch.meter().running())),
             Command::Status(reply) => {
                 let stores = 0..switch.shared().stores.len();
                 let status = ShardStatus {
@@ -296,6 +297,13 @@ impl ShardHandle {
     pub async fn close_period(&self) -> Option<ShardPeriod> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::ClosePeriod(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    /// The shard's period so far. `None` when the shard has ended.
+    pub async fn running_period(&self) -> Option<ShardPeriod> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Command::RunningPeriod(reply)).ok()?;
         answer.await.ok()
     }
 

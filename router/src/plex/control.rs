@@ -3,7 +3,7 @@
 use super::desk::{ask_any, walk_down};
 use super::kept::Decisions;
 use super::periods::unix_ms;
-use super::state::{Exception, Health, Wanted};
+use super::state::{By, Exception, Health, Wanted};
 use super::status::store_state;
 use super::survey::SurveyError;
 use super::{Plex, survey::Asker};
@@ -62,6 +62,7 @@ impl PlexControl for Plex {
             store: assign.store,
             reason: assign.reason,
             since_unix_ms: unix_ms(SystemTime::now()),
+            by: By::Operator,
         };
         let moved = self.change(&handle, |wanted, max| {
             if wanted.exceptions.len() >= max && !wanted.exceptions.contains_key(&*handle) {
@@ -285,7 +286,7 @@ impl Plex {
     }
 
     /// Keeps what was decided. It is in force also where it cannot be kept; the status says so then.
-    async fn save(&self) {
+    pub(super) async fn save(&self) {
         let Some(history) = self.measured.history().cloned() else { return };
         let _in_order = self.saving.lock().await;
         let decisions = Decisions::of(&self.state.config, &self.state.wanted());

@@ -132,6 +132,7 @@ pub(crate) fn unknown_stores(config: &Config, exceptions: &BTreeMap<Box<[u8]>, E
 mod tests {
     use super::*;
     use crate::history::HistoryLimits;
+    use crate::plex::By;
     use std::path::Path;
 
     fn config() -> Config {
@@ -152,7 +153,7 @@ mod tests {
         let mut before = wanted();
         before.stores[1].drained = true;
         for (handle, store) in [(1_u8, "a"), (2, "gone"), (3, "gone")] {
-            let exception = Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7 };
+            let exception = Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7, by: By::Controller };
             before.exceptions.insert(vec![handle].into(), exception);
         }
         Decisions::of(&config, &before).save(&history).unwrap();

@@ -5,12 +5,14 @@ mod control;
 mod desk;
 mod health;
 mod kept;
+mod moves;
 mod periods;
 mod state;
 mod status;
 mod survey;
 
-pub use state::{Exception, Health};
+pub use moves::{Applied, Change};
+pub use state::{By, Exception, Health};
 pub use survey::SurveyError;
 
 use crate::config::{Config, DuplicateCache, Store, StoreAddress, Transport};
@@ -189,6 +191,12 @@ impl Plex {
     /// Closes the period and returns what was measured in it.
     pub async fn close_period(&self) -> Arc<PeriodRecord> {
         self.measured.close(&self.state).await
+    }
+
+    /// The last closed periods, at most so many, the oldest first; from memory, which has 48 of them.
+    #[must_use]
+    pub fn recent(&self, count: usize) -> Vec<Arc<PeriodRecord>> {
+        self.measured.recent(count)
     }
 
     /// The shards' states.

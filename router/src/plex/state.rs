@@ -55,6 +55,20 @@ pub struct Exception {
     pub reason: String,
     /// When it was made, milliseconds since 1970 UTC.
     pub since_unix_ms: u64,
+    /// Who made it.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// Who has assigned a file. The controller moves and gives back only what is its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// An operator.
+    #[default]
+    Operator,
+    /// The controller.
+    Controller,
 }
 
 /// What the plex wants.

@@ -1,7 +1,7 @@
 //! A plex over a temporary folder, and its clients.
 
 use clockwork_router::config::{
-    Admin, Config, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log, Routing,
+    Admin, Config, Control, ControlMode, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log, Routing,
     Store,
 };
 use clockwork_router::plex::Plex;
@@ -66,6 +66,7 @@ pub(crate) fn config(stores: Vec<Store>) -> Config {
         health: Health { interval: INTERVAL, timeout: TIMEOUT, failures: 3, successes: 2 },
         heat: Heat::default(),
         history: History { path: None, ..History::default() },
+        control: Control { mode: ControlMode::Off, ..Control::default() },
         log: Log::default(),
     }
 }

@@ -1,0 +1,139 @@
+//! The section `[control]`: whether files are moved before load arrives, and towards which objective.
+use std::fmt;
+use std::ops::Range;
+
+use super::History;
+use super::fault::{Collector, Problem};
+use super::section::{Placed, Section};
+
+const MODE: &str = "\"off\", \"observe\" (forecasts only), \"advise\" (says what it would move) or \"control\" (moves files)";
+const RULE: &str = "\"margin\" (keeps a margin below the objective) or \"paper\" (plans to just meet it)";
+
+/// What the controller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlMode {
+    /// It does not run.
+    Off,
+    /// It forecasts, and moves nothing.
+    Observe,
+    /// It says what it would move, and moves nothing.
+    Advise,
+    /// It moves files.
+    Control,
+}
+
+impl ControlMode {
+    /// The mode in one word, as in the file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+            Self::Advise => "advise",
+            Self::Control => "control",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Off, Self::Observe, Self::Advise, Self::Control].into_iter().find(|mode| mode.word() == text)
+    }
+}
+
+impl fmt::Display for ControlMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// When and how far the controller moves files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlRule {
+    /// It acts when the objective is in danger, and then plans to a margin below it.
+    Margin,
+    /// The rule as Clockwork's paper has it: plans to just meet the objective.
+    Paper,
+}
+
+impl ControlRule {
+    /// The rule in one word, as in the file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Margin => "margin",
+            Self::Paper => "paper",
+        }
+    }
+}
+
+/// The control loop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Control {
+    /// What it may do; without a history it is off unless the file says otherwise.
+    pub mode: ControlMode,
+    /// Mean response time of a store in a period that is to be kept, in ms.
+    pub objective_ms: f64,
+    /// Part of the periods in which it is to be kept, 0.5 to 0.99.
+    pub confidence: f64,
+    /// When and how far files are moved.
+    pub rule: ControlRule,
+    /// Whether the running period is watched as well, and planned again when it goes otherwise than forecast.
+    pub guard: bool,
+}
+
+impl Default for Control {
+    /// The objective of Clockwork's paper: 5 ms in 66 % of the periods.
+    fn default() -> Self {
+        Self {
+            mode: ControlMode::Observe,
+            objective_ms: 5.0,
+            confidence: 0.66,
+            rule: ControlRule::Margin,
+            guard: true,
+        }
+    }
+}
+
+/// Reads the section.
+pub(super) fn read(
+    mut section: Section<'_>,
+    faults: &mut Collector<'_>,
+    history: &History,
+) -> (Control, Range<usize>) {
+    let mut default = Control::default();
+    if history.path.is_none() {
+        default.mode = ControlMode::Off;
+    }
+    let mode = section
+        .parsed(faults, "mode", MODE, ControlMode::parse)
+        .unwrap_or(Placed { value: default.mode, at: section.at() });
+    let allowed = "a number of milliseconds from 0.001 to 3600000";
+    let objective =
+        section.number(faults, "objective_ms", default.objective_ms, allowed, |ms| (0.001..=3.6e6).contains(&ms));
+    let allowed = "a number from 0.5 to 0.99";
+    let confidence =
+        section.number(faults, "confidence", default.confidence, allowed, |p| (0.5..=0.99).contains(&p));
+    let rule = section.parsed(faults, "rule", RULE, |text| match text {
+        "margin" => Some(ControlRule::Margin),
+        "paper" => Some(ControlRule::Paper),
+        _ => None,
+    });
+    let guard = section.boolean(faults, "guard", default.guard);
+    section.finish(faults);
+    let control = Control {
+        mode: mode.value,
+        objective_ms: objective.value,
+        confidence: confidence.value,
+        rule: rule.map_or(default.rule, |placed| placed.value),
+        guard: guard.value,
+    };
+    (control, mode.at)
+}
+
+/// A controller without a history would forget at every restart whose moves are its own.
+pub(super) fn cross(control: &Control, history: &History, at: &Range<usize>, faults: &mut Collector<'_>) {
+    if control.mode == ControlMode::Control && history.path.is_none() {
+        let what = "mode \"control\" needs a history: forecasts live on it, and moves have to outlive a restart";
+        let advice = "set history.path, or use \"observe\" or \"advise\"".to_owned();
+        faults.add(at.clone(), "control.mode", Problem::Conflict { what: what.to_owned(), advice });
+    }
+}

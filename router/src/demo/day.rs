@@ -1,0 +1,142 @@
+//! A day of traffic on a plex whose periods are the day's hours.
+
+use super::plex::{DemoPlex, EXPORT};
+use super::show::Progress;
+use crate::heat::PeriodRecord;
+use crate::plex::Plex;
+use clockwork_traces::workload::Workload;
+use fstress_replay::plan::Mapping;
+use fstress_replay::replay::{self, Prepared, ReplaySpec, Stop};
+use fstress_replay::report::ReplayReport;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Between the preparations and the first hour, at the least.
+const LEAD: Duration = Duration::from_millis(300);
+/// How long a closed period is waited for, beyond its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is replayed.
+#[derive(Clone)]
+pub(crate) struct Traffic {
+    pub(crate) workload: Arc<Workload>,
+    /// What an hour becomes, and how long a period of the plex is.
+    pub(crate) hour: Duration,
+    /// Requests are this times the workload's.
+    pub(crate) factor: f64,
+}
+
+impl Traffic {
+    /// Traffic whose busiest of `hours` has so many NFS calls a second.
+    pub(crate) fn new(
+        workload: Arc<Workload>,
+        hours: Range<u32>,
+        hour: Duration,
+        peak_calls_per_second: f64,
+    ) -> anyhow::Result<Self> {
+        let mapping = Mapping::default();
+        let factor = mapping.factor_for_peak(&workload, hours, hour.as_secs_f64(), peak_calls_per_second)?;
+        Ok(Self { workload, hour, factor })
+    }
+
+    /// Looks the files up through the plex.
+    pub(crate) async fn prepare(
+        &self,
+        demo: &DemoPlex,
+        hours: Range<u32>,
+        progress: &Progress,
+    ) -> anyhow::Result<Prepared> {
+        let mut spec = ReplaySpec::new(demo.address(), EXPORT, Arc::clone(&self.workload));
+        spec.hours = hours;
+        spec.seconds_per_hour = self.hour.as_secs_f64();
+        spec.rate_factor = self.factor;
+        Ok(replay::prepare(spec, &progress.events()).await?)
+    }
+}
+
+/// What came of a day.
+pub(crate) struct Day {
+    /// The periods that were the day's hours.
+    pub(crate) records: Vec<PeriodRecord>,
+    /// What the clients saw.
+    pub(crate) replayed: ReplayReport,
+    /// Number of the first period since 1970.
+    pub(crate) first_period: i64,
+}
+
+/// Replays hours; the first begins with a period of the plex.
+pub(crate) async fn replay_day(
+    plex: &Arc<Plex>,
+    prepared: Prepared,
+    progress: &Progress,
+) -> anyhow::Result<Day> {
+    let hour = Duration::from_secs_f64(prepared.spec().seconds_per_hour);
+    let hours = prepared.spec().hours.len();
+    let (start, start_unix_ms) = next_period(hour, LEAD);
+    let stop = Stop::default();
+    let on_interrupt = stop.clone();
+    let interrupt = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            on_interrupt.stop();
+        }
+    });
+    let events = progress.events();
+    let replayed = prepared.run(start, &stop, &events).await;
+    interrupt.abort();
+    progress.finish();
+    let replayed = replayed?;
+    anyhow::ensure!(!replayed.interrupted, "interrupted before the day was over: no report");
+    let records = closed(plex, start_unix_ms, hour, hours).await?;
+    let hour_ms = u64::try_from(hour.as_millis())?.max(1);
+    Ok(Day { records, replayed, first_period: i64::try_from(start_unix_ms / hour_ms)? })
+}
+
+/// The first begin of a period that is at least `lead` away, on both clocks.
+fn next_period(period: Duration, lead: Duration) -> (Instant, u64) {
+    let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
+    let (now, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+    let earliest = since + lead;
+    let earliest_ms = u64::try_from(earliest.as_millis()).unwrap_or(u64::MAX);
+    let start_ms = (earliest_ms / period_ms + 1) * period_ms;
+    (now + Duration::from_millis(start_ms).saturating_sub(since), start_ms)
+}
+
+/// The periods of the day, once the last of them is closed.
+async fn closed(
+    plex: &Plex,
+    start_unix_ms: u64,
+    hour: Duration,
+    hours: usize,
+) -> anyhow::Result<Vec<PeriodRecord>> {
+    let begin = Instant::now();
+    // A period closes when a timer wakes up: some milliseconds late, never early by more than one.
+    let half = u64::try_from(hour.as_millis() / 2)?;
+    loop {
+        let recent = plex.recent(hours + 1);
+        let day: Vec<PeriodRecord> = (recent.iter())
+            .filter(|record| record.span.start_unix_ms + half > start_unix_ms)
+            .map(|record| PeriodRecord::clone(record))
+            .take(hours)
+            .collect();
+        if day.len() == hours {
+            return Ok(day);
+        }
+        anyhow::ensure!(begin.elapsed() < hour + PATIENCE, "{} of {hours} periods were closed", day.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_begins_with_a_period() {
+        let (at, unix_ms) = next_period(Duration::from_millis(3_300), LEAD);
+        assert!(unix_ms.is_multiple_of(3_300));
+        let wait = at.saturating_duration_since(Instant::now());
+        assert!(wait <= LEAD + Duration::from_millis(3_300), "{wait:?}");
+        assert!(wait + Duration::from_millis(50) >= LEAD, "{wait:?}");
+    }
+}
