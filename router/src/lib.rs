@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod demo;
 pub mod exports;
 pub mod heat;

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::client::{AdminArgs, AdminClient, ClientError};
 use super::table::{Side, aligned};
-use crate::web::types::{LimitFill, Status, StoreStatus};
+use crate::web::types::{ControlStatus, LimitFill, Status, StoreStatus};
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -49,6 +49,7 @@ fn shown(status: &Status, all: bool) -> String {
     for alarm in &status.alarms {
         let _ = writeln!(text, "ALARM: {alarm}");
     }
+    let _ = writeln!(text, "{}", control(&status.control));
     text.push('\n');
     text.push_str(&stores(&status.stores));
     for store in &status.stores {
@@ -65,6 +66,28 @@ fn shown(status: &Status, all: bool) -> String {
         let _ = write!(text, "\n{counters}");
     }
     text
+}
+
+/// The controller in one line.
+fn control(control: &ControlStatus) -> String {
+    if control.mode.is_empty() || control.mode == "off" {
+        return "control off".to_owned();
+    }
+    let yes = |value: Option<bool>, yes: &'static str, no: &'static str| match value {
+        Some(true) => yes,
+        Some(false) => no,
+        None => "no period closed yet",
+    };
+    format!(
+        "control {}: at most {} ms in {:.0} % of the periods; last period {}, next {}; {} files moved, {} of them last",
+        control.mode,
+        control.objective_ms,
+        control.confidence * 100.0,
+        yes(control.objective_met, "met", "missed"),
+        yes(control.objective_reachable, "predicted to meet it", "predicted to miss it"),
+        control.files_moved,
+        control.moved_last
+    )
 }
 
 fn stores(stores: &[StoreStatus]) -> String {

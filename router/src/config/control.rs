@@ -78,6 +78,8 @@ pub struct Control {
     pub rule: ControlRule,
     /// Whether the running period is watched as well, and planned again when it goes otherwise than forecast.
     pub guard: bool,
+    /// Periods of a day where a day is compressed; otherwise days are the calendar's.
+    pub day_periods: Option<usize>,
 }
 
 impl Default for Control {
@@ -89,6 +91,7 @@ impl Default for Control {
             confidence: 0.66,
             rule: ControlRule::Margin,
             guard: true,
+            day_periods: None,
         }
     }
 }
@@ -107,8 +110,8 @@ pub(super) fn read(
         .parsed(faults, "mode", MODE, ControlMode::parse)
         .unwrap_or(Placed { value: default.mode, at: section.at() });
     let allowed = "a number of milliseconds from 0.001 to 3600000";
-    let objective =
-        section.number(faults, "objective_ms", default.objective_ms, allowed, |ms| (0.001..=3.6e6).contains(&ms));
+    let objective = section
+        .number(faults, "objective_ms", default.objective_ms, allowed, |ms| (0.001..=3.6e6).contains(&ms));
     let allowed = "a number from 0.5 to 0.99";
     let confidence =
         section.number(faults, "confidence", default.confidence, allowed, |p| (0.5..=0.99).contains(&p));
@@ -118,6 +121,8 @@ pub(super) fn read(
         _ => None,
     });
     let guard = section.boolean(faults, "guard", default.guard);
+    let compressed = section.has("day_periods");
+    let day = section.amount(faults, "day_periods", 24, 6..=8_640).value;
     section.finish(faults);
     let control = Control {
         mode: mode.value,
@@ -125,6 +130,7 @@ pub(super) fn read(
         confidence: confidence.value,
         rule: rule.map_or(default.rule, |placed| placed.value),
         guard: guard.value,
+        day_periods: compressed.then_some(day),
     };
     (control, mode.at)
 }
@@ -132,7 +138,8 @@ pub(super) fn read(
 /// A controller without a history would forget at every restart whose moves are its own.
 pub(super) fn cross(control: &Control, history: &History, at: &Range<usize>, faults: &mut Collector<'_>) {
     if control.mode == ControlMode::Control && history.path.is_none() {
-        let what = "mode \"control\" needs a history: forecasts live on it, and moves have to outlive a restart";
+        let what =
+            "mode \"control\" needs a history: forecasts live on it, and moves have to outlive a restart";
         let advice = "set history.path, or use \"observe\" or \"advise\"".to_owned();
         faults.add(at.clone(), "control.mode", Problem::Conflict { what: what.to_owned(), advice });
     }

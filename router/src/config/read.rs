@@ -87,7 +87,8 @@ fn sections(root: &mut Section<'_>, faults: &mut Collector<'_>, file: &Path) -> 
     let history = history(root.section(faults, "history"), faults, file);
     let (control, control_mode) = control::read(root.section(faults, "control"), faults, &history);
     let log = log(root.section(faults, "log"), faults);
-    let config = Config { listen, admin, stores, exports, routing, limits, health, heat, history, control, log };
+    let config =
+        Config { listen, admin, stores, exports, routing, limits, health, heat, history, control, log };
     let places = Places {
         stores: store_places,
         exports: export_places,

@@ -4,6 +4,7 @@ use super::plex::{DemoPlex, EXPORT};
 use super::show::Progress;
 use crate::heat::PeriodRecord;
 use crate::plex::Plex;
+use anyhow::Context as _;
 use clockwork_traces::workload::Workload;
 use fstress_replay::plan::Mapping;
 use fstress_replay::replay::{self, Prepared, ReplaySpec, Stop};
@@ -65,15 +66,22 @@ pub(crate) struct Day {
     pub(crate) first_period: i64,
 }
 
-/// Replays hours; the first begins with a period of the plex.
+/// Replays hours; the first begins with a period of the plex, at `start_unix_ms` if that is still to come.
 pub(crate) async fn replay_day(
     plex: &Arc<Plex>,
     prepared: Prepared,
+    start_unix_ms: Option<u64>,
     progress: &Progress,
 ) -> anyhow::Result<Day> {
     let hour = Duration::from_secs_f64(prepared.spec().seconds_per_hour);
     let hours = prepared.spec().hours.len();
-    let (start, start_unix_ms) = next_period(hour, LEAD);
+    let (start, start_unix_ms) = match start_unix_ms {
+        Some(start_unix_ms) => (moment(start_unix_ms)?, start_unix_ms),
+        None => {
+            let start_unix_ms = next_period_unix_ms(hour, LEAD);
+            (moment(start_unix_ms)?, start_unix_ms)
+        }
+    };
     let stop = Stop::default();
     let on_interrupt = stop.clone();
     let interrupt = tokio::spawn(async move {
@@ -92,14 +100,19 @@ pub(crate) async fn replay_day(
     Ok(Day { records, replayed, first_period: i64::try_from(start_unix_ms / hour_ms)? })
 }
 
-/// The first begin of a period that is at least `lead` away, on both clocks.
-fn next_period(period: Duration, lead: Duration) -> (Instant, u64) {
+/// The first begin of a period that is at least `lead` away, in milliseconds since 1970.
+pub(crate) fn next_period_unix_ms(period: Duration, lead: Duration) -> u64 {
     let period_ms = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
-    let (now, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let earliest = since + lead;
-    let earliest_ms = u64::try_from(earliest.as_millis()).unwrap_or(u64::MAX);
-    let start_ms = (earliest_ms / period_ms + 1) * period_ms;
-    (now + Duration::from_millis(start_ms).saturating_sub(since), start_ms)
+    let earliest = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + lead;
+    (u64::try_from(earliest.as_millis()).unwrap_or(u64::MAX) / period_ms + 1).saturating_mul(period_ms)
+}
+
+/// A moment of the wall clock on the other clock.
+fn moment(unix_ms: u64) -> anyhow::Result<Instant> {
+    let (now, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
+    let wait = Duration::from_millis(unix_ms).checked_sub(since);
+    Ok(now
+        + wait.context("the preparations took longer than planned: this machine is too busy for the demo")?)
 }
 
 /// The periods of the day, once the last of them is closed.
@@ -133,10 +146,11 @@ mod tests {
 
     #[test]
     fn a_day_begins_with_a_period() {
-        let (at, unix_ms) = next_period(Duration::from_millis(3_300), LEAD);
+        let unix_ms = next_period_unix_ms(Duration::from_millis(3_300), LEAD);
         assert!(unix_ms.is_multiple_of(3_300));
-        let wait = at.saturating_duration_since(Instant::now());
+        let wait = moment(unix_ms).unwrap().saturating_duration_since(Instant::now());
         assert!(wait <= LEAD + Duration::from_millis(3_300), "{wait:?}");
         assert!(wait + Duration::from_millis(50) >= LEAD, "{wait:?}");
+        assert!(moment(unix_ms - 10_000).is_err());
     }
 }

@@ -165,7 +165,7 @@ fn config(spec: &DemoSpec<'_>, stores: &[SocketAddr], port: u16) -> anyhow::Resu
         health: Health::default(),
         heat: Heat { period: spec.period },
         history: History { path: Some(spec.history.to_owned()), ..History::default() },
-        control: spec.control.clone(),
+        control: Control { day_periods: Some(24), ..spec.control.clone() },
         log: Log::default(),
     })
 }

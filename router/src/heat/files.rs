@@ -193,7 +193,8 @@ impl Files {
 
     /// The counters of the period so far; they go on.
     pub(super) fn running(&self) -> (Vec<FileClosed>, FileCounts) {
-        let used = self.entries.iter().filter(|entry| entry.idle_periods.is_some() && !entry.counts.is_zero());
+        let used =
+            self.entries.iter().filter(|entry| entry.idle_periods.is_some() && !entry.counts.is_zero());
         let counted =
             used.map(|entry| FileClosed { handle: entry.handle, store: entry.store, counts: entry.counts });
         (counted.collect(), self.other)

@@ -26,6 +26,21 @@ impl ShardPeriod {
         self.files_known
     }
 
+    /// What each store did, by number.
+    pub fn stores(&self) -> &[StoreCounts] {
+        &self.stores
+    }
+
+    /// What was asked for of each file that has counters of its own.
+    pub fn files(&self) -> impl Iterator<Item = (&Handle, &FileCounts)> {
+        self.files.iter().map(|file| (&file.handle, &file.counts))
+    }
+
+    /// All other files together.
+    pub fn other(&self) -> &FileCounts {
+        &self.other
+    }
+
     /// The names learnt in the period.
     pub fn learnt(&self) -> &Learnt {
         &self.learnt

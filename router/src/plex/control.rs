@@ -1,7 +1,6 @@
 //! What an operator can see and change while the plex runs.
 
 use super::desk::{ask_any, walk_down};
-use super::kept::Decisions;
 use super::periods::unix_ms;
 use super::state::{By, Exception, Health, Wanted};
 use super::status::store_state;
@@ -11,13 +10,13 @@ use crate::config::Config;
 use crate::heat::PeriodRecord;
 use crate::report::Report;
 use crate::web::types::{
-    self, Assign, Drained, ExceptionPage, FileName, HotFiles, Moved, Period, Periods, Status,
+    self, Assign, ControlState, Decisions, Drained, ExceptionPage, FileName, HotFiles, Moved, Period,
+    Periods, Status,
 };
 use crate::web::{ControlError, PlexControl, handle_bytes, handle_text};
 use clockwork_placement::{StoreId, TableError};
 use clockwork_wire::nfs3::{Procedure, status};
 use std::ops::Bound;
-use std::sync::PoisonError;
 use std::time::{Duration, SystemTime};
 
 /// Longest wait for one answer of a store when a file is looked up.
@@ -48,6 +47,7 @@ impl PlexControl for Plex {
                     .default_route(table.hash(handle))
                     .and_then(|store| self.store_name(store)),
                 reason: exception.reason.clone(),
+                by: exception.by.word().into(),
             })
             .collect();
         let more = rest.next().is_some();
@@ -71,7 +71,7 @@ impl PlexControl for Plex {
             }
             Ok(wanted.exceptions.insert(handle.as_slice().into(), exception))
         })?;
-        self.save().await;
+        self.keeper.save(&self.state).await;
         Ok(moved)
     }
 
@@ -86,7 +86,7 @@ impl PlexControl for Plex {
             Some(removed) => Ok(Some(removed)),
             None => Err(ControlError::NotAssigned { file: text(&file) }),
         })?;
-        self.save().await;
+        self.keeper.save(&self.state).await;
         Ok(moved)
     }
 
@@ -115,6 +115,15 @@ impl PlexControl for Plex {
         }
         let sum = move || HotFiles::hottest(&records, limit, store.as_deref());
         tokio::task::spawn_blocking(sum).await.map_err(|_| ControlError::ShuttingDown)
+    }
+
+    async fn control(&self) -> ControlState {
+        self.control_state()
+    }
+
+    async fn decisions(&self, last: usize) -> Decisions {
+        let decisions = self.control.decisions(last);
+        Decisions { decisions: decisions.iter().map(|decided| decided.as_ref().clone()).collect() }
     }
 
     async fn report(&self, last: usize) -> Result<Report, ControlError> {
@@ -280,26 +289,9 @@ impl Plex {
             (before, now, self.state.shared.table.load().version())
         };
         tracing::info!(store = name, drained, "by the operator's word");
-        self.save().await;
+        self.keeper.save(&self.state).await;
         let in_flight = self.sum().await.in_flight(store);
         Ok(Drained { store: name, before, now, in_flight, table_version })
-    }
-
-    /// Keeps what was decided. It is in force also where it cannot be kept; the status says so then.
-    pub(super) async fn save(&self) {
-        let Some(history) = self.measured.history().cloned() else { return };
-        let _in_order = self.saving.lock().await;
-        let decisions = Decisions::of(&self.state.config, &self.state.wanted());
-        let saved = tokio::task::spawn_blocking(move || decisions.save(&history)).await;
-        let error = match saved {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(error) = &error {
-            tracing::error!(error, "assignments and drained stores could not be kept");
-        }
-        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 }
 

@@ -1,12 +1,13 @@
 //! What an operator has decided, kept with the history: assigned files and drained stores outlive a restart.
 
-use super::state::{Exception, Wanted};
+use super::state::{Exception, State, Wanted};
 use super::survey::hex;
 use crate::config::Config;
 use crate::history::{History, HistoryError};
 use crate::web::handle_bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Name of the assigned files in the history.
 const EXCEPTIONS: &str = "exceptions";
@@ -57,6 +58,44 @@ impl Decisions {
         };
         put(EXCEPTIONS, serde_json::to_vec(&self.exceptions))?;
         put(DRAINED, serde_json::to_vec(&self.drained))
+    }
+}
+
+/// Keeps what outlives a restart, one change after the other.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    history: Option<Arc<History>>,
+    saving: tokio::sync::Mutex<()>,
+    /// What went wrong with the last change.
+    unsaved: Mutex<Option<String>>,
+}
+
+impl Keeper {
+    /// Without a history nothing is kept.
+    pub(crate) fn new(history: Option<Arc<History>>) -> Self {
+        Self { history, ..Self::default() }
+    }
+
+    /// Keeps what was decided. It is in force also where it cannot be kept; the status says so then.
+    pub(crate) async fn save(&self, state: &State) {
+        let Some(history) = self.history.clone() else { return };
+        let _in_order = self.saving.lock().await;
+        let decisions = Decisions::of(&state.config, &state.wanted());
+        let saved = tokio::task::spawn_blocking(move || decisions.save(&history)).await;
+        let error = match saved {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = &error {
+            tracing::error!(error, "assignments and drained stores could not be kept");
+        }
+        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// What went wrong with the last change, if anything did.
+    pub(crate) fn unsaved(&self) -> Option<String> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -153,7 +192,8 @@ mod tests {
         let mut before = wanted();
         before.stores[1].drained = true;
         for (handle, store) in [(1_u8, "a"), (2, "gone"), (3, "gone")] {
-            let exception = Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7, by: By::Controller };
+            let exception =
+                Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7, by: By::Controller };
             before.exceptions.insert(vec![handle].into(), exception);
         }
         Decisions::of(&config, &before).save(&history).unwrap();

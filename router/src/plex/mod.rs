@@ -15,7 +15,8 @@ pub use moves::{Applied, Change};
 pub use state::{By, Exception, Health};
 pub use survey::SurveyError;
 
-use crate::config::{Config, DuplicateCache, Store, StoreAddress, Transport};
+use crate::config::{Config, ControlMode, DuplicateCache, Store, StoreAddress, Transport};
+use crate::control as control_loop;
 use crate::exports::{Exports, MountList, MountService};
 use crate::heat::{HeatLimits, PeriodRecord, Recorder};
 use crate::history::{History, HistoryError, HistoryLimits};
@@ -27,8 +28,11 @@ use clockwork_switch::pins::PinLimits;
 use clockwork_switch::{Shared, SharedLimits, StoreFacts, SwitchLimits};
 use clockwork_wire::record::RecordLimits;
 use desk::PlexDesk;
-use periods::Measured;
-use state::{State, StoreMark, Wanted, id};
+pub(crate) use kept::Keeper;
+pub(crate) use moves::move_files;
+pub(crate) use periods::{Measured, unix_ms};
+pub(crate) use state::State;
+use state::{StoreMark, Wanted, id};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -77,9 +81,8 @@ pub struct Plex {
     started: (SystemTime, Instant),
     /// What an operator should know of the start as long as the plex runs.
     start_alarms: Vec<String>,
-    /// Keeps what outlives a restart, one change after the other; holds what went wrong with the last one.
-    saving: tokio::sync::Mutex<()>,
-    unsaved: Mutex<Option<String>>,
+    keeper: Arc<Keeper>,
+    control: Arc<control_loop::Desk>,
     portmap: Arc<PortmapCounts>,
 }
 
@@ -103,7 +106,10 @@ impl Plex {
         if let Some(history) = &history {
             start_alarms.extend(kept::restore(history, &state.config, &mut state.wanted())?);
         }
+        let keeper = Arc::new(Keeper::new(history.clone()));
         let measured = Arc::new(Measured::new(state.config.limits.names_max, history));
+        let control =
+            Arc::new(control_loop::Desk::new(Arc::clone(&state), Arc::clone(&measured), Arc::clone(&keeper)));
         let connections = Arc::new(AtomicUsize::new(0));
         let specs = shard_specs(&state, listeners, &connections);
         let running = net::spawn(specs).map_err(PlexError::Shard)?;
@@ -117,8 +123,8 @@ impl Plex {
             connections,
             started: (SystemTime::now(), Instant::now()),
             start_alarms,
-            saving: tokio::sync::Mutex::new(()),
-            unsaved: Mutex::new(None),
+            keeper,
+            control,
             portmap: Arc::default(),
         };
         plex.serve_portmapper()?;
@@ -130,6 +136,10 @@ impl Plex {
                 state.settle();
             }
         }));
+        if plex.state.config.control.mode != ControlMode::Off {
+            plex.tasks
+                .push(tokio::spawn(control_loop::run(Arc::clone(&plex.control), plex.measured.subscribe())));
+        }
         if clocked {
             plex.tasks.push(tokio::spawn(Arc::clone(&plex.measured).run(Arc::clone(&plex.state))));
         }
@@ -197,6 +207,18 @@ impl Plex {
     #[must_use]
     pub fn recent(&self, count: usize) -> Vec<Arc<PeriodRecord>> {
         self.measured.recent(count)
+    }
+
+    /// What the controller does and has decided last.
+    #[must_use]
+    pub fn control_state(&self) -> control_loop::ControlState {
+        self.control.state()
+    }
+
+    /// The controller's last decisions, at most so many, the oldest first.
+    #[must_use]
+    pub fn decisions(&self, count: usize) -> Vec<Arc<control_loop::Decided>> {
+        self.control.decisions(count)
     }
 
     /// The shards' states.

@@ -1,8 +1,9 @@
 //! Many files moved at once, by the same way as an operator's single ones: the exception set, then one new table.
 
 use super::Plex;
+use super::kept::Keeper;
 use super::periods::unix_ms;
-use super::state::{By, Exception, Wanted};
+use super::state::{By, Exception, State, Wanted};
 use clockwork_placement::TableError;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -35,36 +36,48 @@ pub struct Applied {
     pub table_version: u64,
 }
 
+/// Moves files, with one change of the routing table, and keeps what was decided. What operators have assigned stays as it
+/// is; files with unstable writes move when these are committed.
+///
+/// # Errors
+/// No table can be made of it; then nothing has changed.
+pub(crate) async fn move_files(
+    state: &State,
+    keeper: &Keeper,
+    changes: Vec<Change>,
+) -> Result<Applied, TableError> {
+    let applied = {
+        let max = state.config.limits.exception_files_max;
+        let mut wanted = state.wanted();
+        let mut before = BTreeMap::new();
+        let mut applied = Applied::default();
+        let now = unix_ms(SystemTime::now());
+        for change in changes {
+            make(&mut wanted, change, max, now, &mut before, &mut applied);
+        }
+        if applied.changed > 0
+            && let Err(error) = state.apply(&mut wanted)
+        {
+            undo(&mut wanted, before);
+            return Err(error);
+        }
+        applied.waiting = wanted.waiting;
+        applied.table_version = state.shared.table.load().version();
+        applied
+    };
+    if applied.changed > 0 {
+        keeper.save(state).await;
+    }
+    Ok(applied)
+}
+
 impl Plex {
-    /// Moves files for the controller, with one change of the routing table, and keeps what was decided. What operators
-    /// have assigned stays as it is; files with unstable writes move when these are committed.
+    /// Moves files in the controller's name; see the module.
     ///
     /// # Errors
     /// No table can be made of it; then nothing has changed.
     pub async fn move_files(&self, changes: Vec<Change>) -> Result<Applied, TableError> {
-        let applied = {
-            let max = self.state.config.limits.exception_files_max;
-            let mut wanted = self.state.wanted();
-            let mut before = BTreeMap::new();
-            let mut applied = Applied::default();
-            let now = unix_ms(SystemTime::now());
-            for change in changes {
-                make(&mut wanted, change, max, now, &mut before, &mut applied);
-            }
-            if applied.changed > 0
-                && let Err(error) = self.state.apply(&mut wanted)
-            {
-                undo(&mut wanted, before);
-                return Err(error);
-            }
-            applied.waiting = wanted.waiting;
-            applied.table_version = self.state.shared.table.load().version();
-            applied
-        };
-        if applied.changed > 0 {
-            self.save().await;
-        }
-        Ok(applied)
+        move_files(&self.state, &self.keeper, changes).await
     }
 }
 
@@ -150,8 +163,8 @@ mod tests {
             (3, 2, 1, 1),
             "{applied:?}"
         );
-        assert_eq!(wanted.exceptions[&vec![1_u8] as &[u8]], exception(By::Operator));
-        assert_eq!(wanted.exceptions[&vec![2_u8] as &[u8]].store, "b");
+        assert_eq!(wanted.exceptions[&[1_u8] as &[u8]], exception(By::Operator));
+        assert_eq!(wanted.exceptions[&[2_u8] as &[u8]].store, "b");
         assert_eq!(wanted.exceptions.len(), 2);
         undo(&mut wanted, before);
         assert_eq!(wanted.exceptions, as_it_was);

@@ -1,7 +1,7 @@
 //! The clock of the plex: closes a period, names its files, keeps it.
 
 use super::state::State;
-use crate::heat::{Names, PeriodRecord, PeriodSpan, merge};
+use crate::heat::{Names, PeriodRecord, PeriodSpan, ShardPeriod, merge};
 use crate::history::{Appended, History};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,8 @@ pub(crate) struct Measured {
     /// Held while a period is closed: there is one at a time.
     closing: tokio::sync::Mutex<()>,
     kept: Mutex<Kept>,
+    /// Closed periods, for whoever works with them.
+    closed: tokio::sync::broadcast::Sender<Arc<PeriodRecord>>,
 }
 
 /// How the keeping of periods goes.
@@ -46,6 +48,7 @@ impl Measured {
             began: Mutex::new(SystemTime::now()),
             closing: tokio::sync::Mutex::new(()),
             kept: Mutex::new(Kept::default()),
+            closed: tokio::sync::broadcast::Sender::new(RECENT_MAX),
         }
     }
 
@@ -105,6 +108,25 @@ impl Measured {
         }
     }
 
+    /// Periods that close from now on. Who lags behind by more than 48 misses the oldest.
+    pub(crate) fn subscribe(&self) -> tokio::sync::broadcast::Receiver<Arc<PeriodRecord>> {
+        self.closed.subscribe()
+    }
+
+    /// When the running period began, milliseconds since 1970.
+    pub(crate) fn began_unix_ms(&self) -> u64 {
+        unix_ms(*self.began.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the shards have counted in the running period.
+    pub(crate) async fn running(&self, state: &State) -> Vec<ShardPeriod> {
+        let mut shards = Vec::new();
+        for shard in state.shards.get().into_iter().flatten() {
+            shards.extend(shard.running_period().await);
+        }
+        shards
+    }
+
     /// Closes the period on all shards and keeps it.
     pub(crate) async fn close(&self, state: &State) -> Arc<PeriodRecord> {
         let _one_at_a_time = self.closing.lock().await;
@@ -135,6 +157,9 @@ impl Measured {
         if recent.len() > RECENT_MAX {
             recent.pop_front();
         }
+        drop(recent);
+        // Nobody may be listening.
+        let _ = self.closed.send(Arc::clone(&record));
         record
     }
 

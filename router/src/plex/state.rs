@@ -71,6 +71,17 @@ pub enum By {
     Controller,
 }
 
+impl By {
+    /// In one word, as in JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Controller => "controller",
+        }
+    }
+}
+
 /// What the plex wants.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {

@@ -1,14 +1,13 @@
 //! What the plex says of itself: stores, limits, counters, alarms.
 
 use super::kept::unknown_stores;
-use super::state::{Health, StoreMark, Wanted};
+use super::state::{By, Health, StoreMark, Wanted};
 use super::{Plex, id};
 use crate::config::Store;
 use crate::heat::StoreTotals;
 use crate::net::{NetCounters, PortCounters, ShardStatus, StoreInShard};
-use crate::web::types::{Counter, LimitFill, Status, StoreState, StoreStatus};
+use crate::web::types::{ControlStatus, Counter, LimitFill, Status, StoreState, StoreStatus};
 use clockwork_switch::Counters;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// Everything the shards say, added up.
@@ -128,6 +127,25 @@ impl Plex {
             limits: self.limits(&sum, &wanted, history),
             counters: self.counters(&sum),
             alarms: self.alarms(&wanted),
+            control: self.control_status(&wanted),
+        }
+    }
+
+    fn control_status(&self, wanted: &Wanted) -> ControlStatus {
+        let control = self.control.state();
+        let own = wanted.exceptions.values().filter(|exception| exception.by == By::Controller);
+        ControlStatus {
+            mode: control.mode,
+            objective_ms: control.objective_ms,
+            confidence: control.confidence,
+            objective_met: control.objective_met,
+            objective_reachable: control.last.as_ref().map(|last| last.objective_reachable),
+            files_moved: count(own.count()),
+            moved_last: control
+                .last
+                .as_ref()
+                .filter(|last| last.applied)
+                .map_or(0, |last| count(last.moves.len())),
         }
     }
 
@@ -308,8 +326,11 @@ impl Plex {
                 "{files} files are assigned, but limits.exception_files_max is {max}: the rest follow the default rule"
             ));
         }
-        if let Some(error) = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(error) = self.keeper.unsaved() {
             alarms.push(format!("assignments and drained stores would not outlive a restart: {error}"));
+        }
+        if let Some(trouble) = self.control.state().trouble {
+            alarms.push(format!("control: {trouble}"));
         }
         if let Some(error) = self.measured.kept().last_error {
             alarms.push(format!("the last period could not be kept in the history: {error}"));

@@ -31,6 +31,12 @@ pub(super) struct Series<'a> {
     pub(super) values: Vec<Option<f64>>,
 }
 
+/// A level that all values are held against: a dashed line across the chart.
+pub(super) struct Level<'a> {
+    pub(super) value: f64,
+    pub(super) name: &'a str,
+}
+
 /// What a chart shows.
 pub(super) struct Chart<'a> {
     /// Read out by screen readers.
@@ -43,6 +49,9 @@ pub(super) struct Chart<'a> {
     /// The place of the peak among the hours: shaded.
     pub(super) peak: Option<usize>,
     pub(super) series: Vec<Series<'a>>,
+    /// A range at each hour: what was thought likely.
+    pub(super) band: Vec<Option<(f64, f64)>>,
+    pub(super) level: Option<Level<'a>>,
 }
 
 impl Chart<'_> {
@@ -72,7 +81,7 @@ impl Chart<'_> {
 
     /// Lines over the hours.
     pub(super) fn lines(&self) -> Markup {
-        let values = || self.series.iter().flat_map(|series| series.values.iter().flatten().copied());
+        let values = || self.values();
         let low = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
         let high = values().fold(0.0, f64::max);
         let scale = if high > low * LOG_RATIO_MIN {
@@ -87,6 +96,7 @@ impl Chart<'_> {
     fn line_marks(&self, scale: &Scale) -> Markup {
         let dots = self.hours.len() <= DOTS_MAX;
         html! {
+            (self.band_marks(scale)) (self.level_mark(scale))
             @for (number, series) in self.series.iter().enumerate() {
                 path class=(format!("l{}", number % COLOURS)) d=(self.path(series, scale))
                     stroke-dasharray=[(number >= COLOURS).then_some("6 4")] {}
@@ -122,8 +132,40 @@ impl Chart<'_> {
     }
 
     fn linear(&self) -> Scale {
-        let values = self.series.iter().flat_map(|series| series.values.iter().flatten().copied());
-        Scale::linear(values.fold(0.0, f64::max), HEIGHT - BOTTOM, TOP)
+        Scale::linear(self.values().fold(0.0, f64::max), HEIGHT - BOTTOM, TOP)
+    }
+
+    /// Everything that has to have a place.
+    fn values(&self) -> impl Iterator<Item = f64> {
+        let lines = self.series.iter().flat_map(|series| series.values.iter().flatten().copied());
+        lines
+            .chain(self.band.iter().flatten().map(|(_, high)| *high))
+            .chain(self.level.as_ref().map(|l| l.value))
+    }
+
+    /// The band as bars from low to high, one an hour.
+    fn band_marks(&self, scale: &Scale) -> Markup {
+        let width = (self.step() * 0.5).clamp(1.0, 14.0);
+        html! {
+            @for (at, range) in self.band.iter().enumerate() {
+                @if let Some((low, high)) = range {
+                    rect class="band" x=(px(self.x(at) - width / 2.0)) y=(px(scale.at(*high))) width=(px(width))
+                        height=(px((scale.at(*low) - scale.at(*high)).max(1.0))) rx="2" {}
+                }
+            }
+        }
+    }
+
+    fn level_mark(&self, scale: &Scale) -> Markup {
+        html! {
+            @if let Some(level) = &self.level {
+                line class="level" x1=(px(LEFT)) x2=(px(WIDTH - RIGHT)) y1=(px(scale.at(level.value)))
+                    y2=(px(scale.at(level.value))) {}
+                text class="note" x=(px(WIDTH - RIGHT)) y=(px(scale.at(level.value) - 6.0)) text-anchor="end" {
+                    (level.name)
+                }
+            }
+        }
     }
 
     /// Width of one hour, pixels.

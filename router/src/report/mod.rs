@@ -5,12 +5,21 @@
 //! it can be mailed, and read on a telephone, in the light or in the dark.
 
 mod chart;
+mod comparison;
+mod comparison_page;
+mod comparison_table;
 mod format;
 mod model;
 mod page;
 mod scale;
 mod table;
 
+pub use comparison::{
+    Comparison, ForecastPeriod, ForecastReport, HARM_RATIO, Measurement, MoveReport, OBJECTIVE_RANK,
+    Objective, PASSES, PassPeriod, PassReport, objective_ms,
+};
+pub use comparison_page::comparison_page;
+pub use comparison_table::comparison_table;
 pub use model::{
     Fact, Facts, Findings, HOT_FILES_MAX, HotFile, Moment, PeriodReport, Report, StorePeriodReport,
     StoreReport,

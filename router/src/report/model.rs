@@ -73,6 +73,8 @@ pub struct PeriodReport {
     pub length_ms: u64,
     /// Calls of all stores.
     pub requests: u64,
+    /// The longest of the stores' mean response times, milliseconds; absent if none answered anything.
+    pub max_mean_response_ms: Option<f64>,
     /// The stores, in the order of [`Report::stores`].
     pub stores: Vec<StorePeriodReport>,
 }
@@ -256,6 +258,7 @@ impl PeriodReport {
             start_unix_ms: record.span.start_unix_ms,
             length_ms: record.span.length_ms,
             requests,
+            max_mean_response_ms: super::comparison::maximum_ms(record),
             stores: stores.collect(),
         }
     }

@@ -66,7 +66,7 @@ fn measured(report: &Report, findings: &Findings) -> Markup {
     }
 }
 
-fn names(report: &Report) -> Markup {
+pub(super) fn names(report: &Report) -> Markup {
     legend(&report.stores.iter().map(|store| store.total.name.as_str()).collect::<Vec<_>>())
 }
 
@@ -112,17 +112,17 @@ fn explanation(report: &Report, findings: &Findings) -> Markup {
     }
 }
 
-fn hours(report: &Report) -> Vec<u64> {
+pub(super) fn hours(report: &Report) -> Vec<u64> {
     report.periods.iter().map(|period| period.hour).collect()
 }
 
-fn requests_chart(report: &Report, peak: Option<usize>) -> Chart<'_> {
+pub(super) fn requests_chart(report: &Report, peak: Option<usize>) -> Chart<'_> {
     chart(report, peak, "requests by store and hour", "requests in the hour", "requests", |store| {
         Some(store.requests as f64)
     })
 }
 
-fn response_chart(report: &Report, peak: Option<usize>) -> Chart<'_> {
+pub(super) fn response_chart(report: &Report, peak: Option<usize>) -> Chart<'_> {
     chart(report, peak, "mean response time by store and hour", "mean response time, ms", "ms", |store| {
         store.mean_response_ms
     })
@@ -147,6 +147,8 @@ fn chart<'a>(
         hours: hours(report),
         peak,
         series: series.collect(),
+        band: Vec::new(),
+        level: None,
     }
 }
 
@@ -182,7 +184,7 @@ fn store_table(report: &Report) -> Markup {
     }
 }
 
-fn hot_files(report: &Report) -> Markup {
+pub(super) fn hot_files(report: &Report) -> Markup {
     let shown = report.hot_files.iter().take(HOT_FILES_SHOWN);
     let together: f64 = shown.clone().map(|file| file.share).sum();
     html! {
@@ -241,7 +243,7 @@ fn hour_table(report: &Report, findings: &Findings) -> Markup {
     }
 }
 
-fn mount(report: &Report) -> Markup {
+pub(super) fn mount(report: &Report) -> Markup {
     html! {
         @if !report.mount.is_empty() {
             section {
@@ -253,7 +255,7 @@ fn mount(report: &Report) -> Markup {
     }
 }
 
-fn facts(report: &Report) -> Markup {
+pub(super) fn facts(report: &Report) -> Markup {
     html! {
         @if !report.facts.is_empty() {
             section {

@@ -32,6 +32,8 @@ pub fn routes<C: PlexControl>(control: Arc<C>) -> Router {
         .route("/v1/stores/{name}/undrain", post(undrain::<C>))
         .route("/v1/periods", get(periods::<C>))
         .route("/v1/hot", get(hot::<C>))
+        .route("/v1/control", get(control_state::<C>))
+        .route("/v1/decisions", get(decisions::<C>))
         .route("/v1/report", get(report_json::<C>))
         .route("/report", get(report_page::<C>))
         .route("/metrics", get(metrics_text::<C>))
@@ -86,6 +88,18 @@ fn json<T: serde::Serialize>(result: Result<T, ControlError>) -> Response {
 
 async fn status<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
     Json(control.status().await).into_response()
+}
+
+async fn control_state<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
+    Json(control.control().await).into_response()
+}
+
+async fn decisions<C: PlexControl>(
+    State(control): State<Arc<C>>,
+    query: Asked<Last>,
+) -> Result<Response, BadRequest> {
+    let last = asked(query)?.last.unwrap_or(24).clamp(1, PERIODS_MAX);
+    Ok(Json(control.decisions(last).await).into_response())
 }
 
 async fn status_page<C: PlexControl>(State(control): State<Arc<C>>) -> Response {

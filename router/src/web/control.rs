@@ -5,7 +5,9 @@ use thiserror::Error;
 
 use crate::report::Report;
 
-use super::types::{Assign, Drained, ExceptionPage, FileName, HotFiles, Moved, Periods, Status};
+use super::types::{
+    Assign, ControlState, Decisions, Drained, ExceptionPage, FileName, HotFiles, Moved, Periods, Status,
+};
 
 /// A plex that can be looked at and changed.
 pub trait PlexControl: Send + Sync + 'static {
@@ -60,6 +62,12 @@ pub trait PlexControl: Send + Sync + 'static {
         limit: usize,
         store: Option<String>,
     ) -> impl Future<Output = Result<HotFiles, ControlError>> + Send;
+
+    /// What the controller does and has decided last.
+    fn control(&self) -> impl Future<Output = ControlState> + Send;
+
+    /// The controller's last decisions, at most `last`, the oldest first.
+    fn decisions(&self, last: usize) -> impl Future<Output = Decisions> + Send;
 
     /// A report on the last closed periods, at most `last`.
     ///

@@ -1,7 +1,7 @@
 //! `GET /metrics`: the status in Prometheus' text format (version 0.0.4), from the same numbers.
 use std::fmt::Write as _;
 
-use super::types::{LimitFill, Status, StoreState, StoreStatus};
+use super::types::{ControlStatus, LimitFill, Status, StoreState, StoreStatus};
 
 /// Content type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,10 +19,34 @@ pub fn encode(status: &Status) -> String {
     out.sample("table_version", &[], count(status.table_version));
     out.family("alarms", "gauge", "Things that an operator should look at.");
     out.sample("alarms", &[], count(u64::try_from(status.alarms.len()).unwrap_or(u64::MAX)));
+    control(&mut out, &status.control);
     stores(&mut out, &status.stores);
     limits(&mut out, status);
     counters(&mut out, status);
     out.text
+}
+
+fn control(out: &mut Encoder, control: &ControlStatus) {
+    out.family("control_mode", "gauge", "What the controller may do, as a label.");
+    out.sample("control_mode", &[("mode", &control.mode)], 1.0);
+    out.family("control_objective_seconds", "gauge", "Mean response time of every store that is to be kept.");
+    out.sample("control_objective_seconds", &[], control.objective_ms / 1_000.0);
+    let families = [
+        ("control_objective_met", "Whether it was kept in the last closed period.", control.objective_met),
+        (
+            "control_objective_reachable",
+            "Whether it is predicted to be kept in the period decided about last.",
+            control.objective_reachable,
+        ),
+    ];
+    for (name, help, value) in families {
+        out.family(name, "gauge", help);
+        if let Some(value) = value {
+            out.sample(name, &[], f64::from(value));
+        }
+    }
+    out.family("control_files_moved", "gauge", "Files that are where the controller has moved them.");
+    out.sample("control_files_moved", &[], count(control.files_moved));
 }
 
 /// Name, kind, help, and how to get the value of one thing.

@@ -3,6 +3,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::control::{ControlState, Decided, MovedFile, ResponseOutlook, StoreOutlook};
+
 /// A name that the router writes from a constant and a client reads into memory.
 pub type Text = Cow<'static, str>;
 
@@ -27,6 +29,35 @@ pub struct Status {
     pub counters: Vec<Counter>,
     /// What an operator should look at now; empty when all is well.
     pub alarms: Vec<String>,
+    /// What the controller does.
+    #[serde(default)]
+    pub control: ControlStatus,
+}
+
+/// The controller at a glance; `GET /v1/control` has all of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControlStatus {
+    /// `off`, `observe`, `advise` or `control`.
+    pub mode: String,
+    /// The objective: mean response time of each store in a period, in ms.
+    pub objective_ms: f64,
+    /// In this part of the periods.
+    pub confidence: f64,
+    /// Whether every store was within the objective in the last closed period; none before the first.
+    pub objective_met: Option<bool>,
+    /// Whether every store is predicted to be within the objective in the period decided about last.
+    pub objective_reachable: Option<bool>,
+    /// Files that are where the controller has moved them.
+    pub files_moved: u64,
+    /// Files moved by the last decision.
+    pub moved_last: u64,
+}
+
+/// `GET /v1/decisions?last=N`: what the controller decided, the oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decisions {
+    /// The decisions.
+    pub decisions: Vec<Decided>,
 }
 
 /// Whether a store is given calls.
@@ -147,6 +178,9 @@ pub struct Exception {
     pub default_store: Option<String>,
     /// Why, in the words of whoever assigned it.
     pub reason: String,
+    /// `operator` or `controller`.
+    #[serde(default)]
+    pub by: Text,
 }
 
 /// `PUT /v1/exceptions`: gives a file to a store.

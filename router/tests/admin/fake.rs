@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use clockwork_router::report::Report;
 use clockwork_router::web::types::{
-    Assign, Counter, Drained, Exception, ExceptionPage, FileName, HotFile, HotFiles, LimitFill, Moved,
-    Period, Periods, Status, StorePeriod, StoreState, StoreStatus,
+    Assign, ControlState, ControlStatus, Counter, Decided, Decisions, Drained, Exception, ExceptionPage,
+    FileName, HotFile, HotFiles, LimitFill, Moved, Period, Periods, Status, StorePeriod, StoreState,
+    StoreStatus,
 };
 use clockwork_router::web::{ControlError, PlexControl, handle_bytes, handle_text};
 
@@ -98,6 +99,15 @@ impl PlexControl for FakePlex {
             ],
             counters: vec![counter("too_long", 2), counter("too_many \"fragments\"", 5)],
             alarms: vec!["every store is unhealthy".to_owned()],
+            control: ControlStatus {
+                mode: "control".into(),
+                objective_ms: 5.0,
+                confidence: 0.66,
+                objective_met: Some(false),
+                objective_reachable: Some(true),
+                files_moved: 7,
+                moved_last: 2,
+            },
         }
     }
 
@@ -111,6 +121,7 @@ impl PlexControl for FakePlex {
             store: STORES[*store].to_owned(),
             default_store: Some(STORES[0].to_owned()),
             reason: reason.clone(),
+            by: "operator".into(),
         };
         let mut exceptions: Vec<Exception> = later.take(limit + 1).map(exception).collect();
         let more = exceptions.len() > limit;
@@ -185,6 +196,15 @@ impl PlexControl for FakePlex {
             stores: vec![store.clone()],
         };
         Ok(Periods { periods: (0..last.try_into().unwrap()).map(period).collect() })
+    }
+
+    async fn control(&self) -> ControlState {
+        ControlState { mode: "control".into(), decisions: 3, ..ControlState::default() }
+    }
+
+    async fn decisions(&self, last: usize) -> Decisions {
+        let decided = |period| Decided { period, by: "plan".into(), ..Decided::default() };
+        Decisions { decisions: (0..3).map(decided).take(last).collect() }
     }
 
     async fn report(&self, last: usize) -> Result<Report, ControlError> {

@@ -1,8 +1,8 @@
 //! A plex over a temporary folder, and its clients.
 
 use clockwork_router::config::{
-    Admin, Config, Control, ControlMode, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits, Listen, Log, Routing,
-    Store,
+    Admin, Config, Control, ControlMode, DuplicateCache, Export, ExportPath, Health, Heat, History, Limits,
+    Listen, Log, Routing, Store,
 };
 use clockwork_router::plex::Plex;
 use clockwork_router::store::{DeviceSpec, HandleMode, Namespace, RunningStore, StoreSpec, serve};

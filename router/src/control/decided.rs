@@ -1,0 +1,122 @@
+//! What was decided, in the form in which it is kept, served and reported.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v1/control`: what the controller does and what it decided last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControlState {
+    /// `off`, `observe`, `advise` or `control`.
+    pub mode: String,
+    /// `margin` or `paper`.
+    pub rule: String,
+    /// The objective: mean response time of each store in a period, in ms.
+    pub objective_ms: f64,
+    /// In this part of the periods.
+    pub confidence: f64,
+    /// Whether the running period is watched.
+    pub guard: bool,
+    /// Periods that the controller knows.
+    pub periods_known: u64,
+    /// Whether every store was within the objective in the last closed period; none before the first.
+    pub objective_met: Option<bool>,
+    /// Periods observed since the start, and those of them in which every store was within the objective.
+    pub periods_observed: u64,
+    /// See `periods_observed`.
+    pub periods_met: u64,
+    /// Decisions made since the start.
+    pub decisions: u64,
+    /// Files moved since the start.
+    pub moved: u64,
+    /// Files given back to the default rule since the start.
+    pub returned: u64,
+    /// Decisions that came after their deadline.
+    pub late: u64,
+    /// Decisions that came when their period was over, and were dropped.
+    pub dropped: u64,
+    /// Periods that were refused because the clock went back, or that could not be attributed to one.
+    pub periods_refused: u64,
+    /// The last decision of a plan.
+    pub last: Option<Decided>,
+    /// What the guard did in the same period.
+    pub guard_last: Vec<Decided>,
+    /// What an operator should know of the controller; empty when all is well.
+    pub trouble: Option<String>,
+}
+
+/// A response time as predicted, ms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResponseOutlook {
+    /// Median.
+    pub median_ms: f64,
+    /// Lower end of the 66 % interval.
+    pub low66_ms: f64,
+    /// Upper end of the 66 % interval.
+    pub high66_ms: f64,
+    /// What is not exceeded at the objective's confidence.
+    pub quantile_ms: f64,
+    /// What the prediction rests on: `fit`, `envelope`, `limit of trust` or `few periods`.
+    pub source: String,
+}
+
+/// A store in the period decided about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoreOutlook {
+    /// Its name.
+    pub store: String,
+    /// Requests forecast if nothing is moved.
+    pub requests_before: f64,
+    /// Requests forecast after the moves.
+    pub requests: f64,
+    /// Response time if nothing is moved; none where nothing was measured of the store.
+    pub before: Option<ResponseOutlook>,
+    /// Response time after the moves.
+    pub after: Option<ResponseOutlook>,
+}
+
+/// A file that is moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MovedFile {
+    /// Its handle, in hexadecimal.
+    pub handle: String,
+    /// Its path, if the router has seen it.
+    pub path: Option<String>,
+    /// The store that served it.
+    pub from: String,
+    /// The store that is to serve it.
+    pub to: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One decision.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decided {
+    /// Number of the period decided about: its start over the length of a period.
+    pub period: i64,
+    /// When that begins, milliseconds since 1970.
+    pub start_unix_ms: u64,
+    /// When it was decided.
+    pub decided_unix_ms: u64,
+    /// How long that took, ms.
+    pub took_ms: u64,
+    /// `plan` or `guard`.
+    pub by: String,
+    /// Sixths of the period that were over when the guard decided; 0 of a plan.
+    pub sixths: u8,
+    /// Whether every store is predicted to meet the objective.
+    pub objective_reachable: bool,
+    /// The stores that are up.
+    pub stores: Vec<StoreOutlook>,
+    /// Files to be moved.
+    pub moves: Vec<MovedFile>,
+    /// Files to be given back to the default rule.
+    pub returns: Vec<MovedFile>,
+    /// Whether it was put in force (mode `control`, and in time).
+    pub applied: bool,
+    /// Whether it came after its deadline.
+    pub late: bool,
+    /// Weights of the default rule that would suit the stores better, by name.
+    pub weights_advice: Option<Vec<(String, f64)>>,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+}

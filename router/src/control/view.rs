@@ -1,0 +1,77 @@
+//! The plex as the controller sees it when it decides.
+
+use super::files::Files;
+use crate::config::Config;
+use crate::plex::{By, Exception, Health};
+use clockwork_forecaster::controller::{FileId, Placement, StoreState, StoreView};
+use clockwork_placement::Table;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Stores and placement at one moment.
+pub(crate) struct View {
+    pub(crate) stores: Vec<StoreView>,
+    table: Arc<Table>,
+    exceptions: BTreeMap<Box<[u8]>, Exception>,
+}
+
+impl View {
+    /// The stores in the order of the configuration, with what is known of each; the routing table; who has assigned what.
+    pub(crate) fn new(
+        config: &Config,
+        states: impl Iterator<Item = (Health, bool)>,
+        table: Arc<Table>,
+        exceptions: BTreeMap<Box<[u8]>, Exception>,
+    ) -> Self {
+        let stores = config.stores.iter().zip(states).map(|(store, (health, drained))| StoreView {
+            name: Arc::from(store.name.as_str()),
+            state: match health {
+                _ if drained || store.weight == 0.0 => StoreState::Drained,
+                Health::Up => StoreState::Up,
+                Health::Unknown | Health::Down { .. } | Health::Refused { .. } => StoreState::Down,
+            },
+            weight: store.weight,
+            outstanding_max: store.calls_max as f64,
+        });
+        Self { stores: stores.collect(), table, exceptions }
+    }
+
+    /// The same with files as numbers.
+    pub(crate) fn placed<'v>(&'v self, files: &'v Files) -> Placed<'v> {
+        let mut assigned = vec![None; files.handles().len()];
+        for (handle, exception) in &self.exceptions {
+            let number = crate::heat::Handle::new(handle).and_then(|handle| files.known(&handle));
+            let store = self.stores.iter().position(|store| *store.name == *exception.store);
+            if let Some(place) = number.and_then(|number| assigned.get_mut(number.index())) {
+                *place = store.map(|store| (store, exception.by)).or(Some((usize::MAX, exception.by)));
+            }
+        }
+        Placed { view: self, files, assigned }
+    }
+}
+
+/// A [`View`] with files as numbers.
+pub(crate) struct Placed<'v> {
+    view: &'v View,
+    files: &'v Files,
+    /// By file: store and who assigned it; a store that is not configured is `usize::MAX`.
+    assigned: Vec<Option<(usize, By)>>,
+}
+
+impl Placement for Placed<'_> {
+    fn home(&self, file: FileId) -> Option<usize> {
+        let handle = self.files.handle(file)?;
+        let table = &self.view.table;
+        table.default_route(table.hash(handle.as_bytes())).map(clockwork_placement::StoreId::index)
+    }
+
+    fn exception(&self, file: FileId) -> Option<usize> {
+        let (store, _) = (*self.assigned.get(file.index())?)?;
+        (store < self.view.stores.len()).then_some(store)
+    }
+
+    /// What an operator has assigned stays. A file with unstable writes may be planned for: it moves when they are committed.
+    fn pinned(&self, file: FileId) -> bool {
+        matches!(self.assigned.get(file.index()), Some(Some((_, By::Operator))))
+    }
+}
