@@ -3,6 +3,7 @@
 
 mod changes;
 mod control;
+mod controlled;
 mod files;
 mod protocol;
 mod raw;

@@ -1,0 +1,222 @@
+//! The control loop on a running plex: files are moved before load arrives, and what it knows and did outlives a restart.
+
+use super::site::{config, embedded, named, store, wait_for};
+use clockwork_placement::{StoreEntry, StoreState, Table};
+use clockwork_router::config::{Config, Control, ControlMode};
+use clockwork_router::heat::{
+    Class, ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod,
+};
+use clockwork_router::history::{History, HistoryLimits};
+use clockwork_router::plex::Plex;
+use clockwork_router::store::{HandleMode, Namespace, RunningStore};
+use clockwork_router::web::types::{Assign, ControlState, FileName};
+use clockwork_router::web::{PlexControl as _, handle_text};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const PERIOD_MS: u64 = 1_000;
+const DAY: u64 = 24;
+/// Periods of the past.
+const PAST: u64 = 14 * DAY;
+const FILES: u32 = 60;
+/// What the stores can do in a period, and need for one call.
+const STORES: [(&str, f64, f64); 2] = [("a", 900.0, 4.0), ("b", 3_000.0, 2.0)];
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+fn handle(file: u32) -> Handle {
+    Handle::new(&[b"file".as_slice(), &file.to_be_bytes()].concat()).unwrap()
+}
+
+/// The store that the default rule gives a file.
+fn home(file: u32) -> usize {
+    let entry = |name: &str| StoreEntry { name: name.into(), weight: 1.0, state: StoreState::Up };
+    let table = Table::new(0, STORES.iter().map(|(name, _, _)| entry(name)).collect()).unwrap();
+    table.default_route(table.hash(handle(file).as_bytes())).unwrap().index()
+}
+
+/// One period of a past in which the days are alike: requests by file, and how stores respond to their load.
+fn period(start_unix_ms: u64) -> PeriodRecord {
+    let hour = (start_unix_ms / PERIOD_MS) % DAY;
+    let level = 600.0 + 500.0 * (2.0 * std::f64::consts::PI * hour as f64 / DAY as f64).sin();
+    let noise = 1.0 + 0.02 * ((start_unix_ms / PERIOD_MS * 7919 % 13) as f64 / 6.0 - 1.0);
+    let heat =
+        |file: u32| level * noise * 3.0 / f64::from(FILES) / (0.4 + f64::from(file) / f64::from(FILES));
+    let mut loads = [0.0; 2];
+    let files = (0..FILES).map(|file| {
+        loads[home(file)] += heat(file);
+        let calls = ClassCounts { metadata: heat(file) as u64, ..ClassCounts::default() };
+        let counts = FileCounts { calls, ..FileCounts::default() };
+        FilePeriod { handle: handle(file), store: u16::try_from(home(file)).unwrap(), path: None, counts }
+    });
+    let files = files.collect();
+    let stores = STORES.iter().zip(loads).map(|((name, capacity, service_ms), load)| {
+        let response_ms = service_ms / (1.0 - (load / capacity).min(0.95));
+        let mut counts = StoreCounts::default();
+        counts.requests.metadata = load as u64;
+        (0..20).for_each(|_| counts.count_answer(Class::Metadata, (response_ms * 1e3) as u64));
+        StorePeriod { name: (*name).into(), counts }
+    });
+    let stores = stores.collect();
+    let span = PeriodSpan { start_unix_ms, length_ms: PERIOD_MS };
+    PeriodRecord { span, stores, files, other: FileCounts::default() }
+}
+
+/// Writes a past that ends so many periods from now into a history.
+fn import(folder: &Path, ends_in: i64) {
+    let now = i64::try_from(now_ms() / PERIOD_MS).unwrap();
+    let end = u64::try_from(now + ends_in).unwrap();
+    let records: Vec<_> = (end - PAST..end).map(|number| period(number * PERIOD_MS)).collect();
+    History::open(folder, HistoryLimits::default()).unwrap().history.append_all(&records).unwrap();
+}
+
+struct Two {
+    _folder: tempfile::TempDir,
+    stores: Vec<RunningStore>,
+    kept: tempfile::TempDir,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let namespace = Namespace::open(folder.path(), HandleMode::Path { seed: 1 }).unwrap();
+        std::fs::write(folder.path().join("file"), b"data").unwrap();
+        let stores = vec![store("a", &namespace).await, store("b", &namespace).await];
+        Self { _folder: folder, stores, kept: tempfile::tempdir().unwrap() }
+    }
+
+    fn history(&self) -> std::path::PathBuf {
+        self.kept.path().join("history")
+    }
+
+    fn config(&self, mode: ControlMode) -> Config {
+        let named = self.stores.iter().zip(STORES).map(|(store, (name, _, _))| embedded(name, store.address));
+        let mut config = config(named.collect());
+        config.history.path = Some(self.history());
+        config.heat.period = Duration::from_millis(PERIOD_MS);
+        config.control = Control { mode, objective_ms: 12.0, day_periods: Some(24), ..Control::default() };
+        config
+    }
+
+    async fn plex(&self, mode: ControlMode) -> Plex {
+        let plex = Plex::start(self.config(mode), true).await.unwrap();
+        wait_for(&plex, "both up", |status| status.stores.iter().all(|s| s.state.word() == "up")).await;
+        plex
+    }
+}
+
+async fn wait_for_control(plex: &Plex, what: &str, wanted: impl Fn(&ControlState) -> bool) -> ControlState {
+    let begin = Instant::now();
+    loop {
+        let state = plex.control_state();
+        if wanted(&state) {
+            return state;
+        }
+        assert!(begin.elapsed() < super::site::PATIENCE, "waited for {what}: {state:#?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_moved_before_load_arrives_and_a_restart_forgets_nothing() {
+    let two = Two::start().await;
+    // The operator has his own mind about the file that would be moved first.
+    let hottest = (0..FILES).find(|file| home(*file) == 0).unwrap();
+    let real = FileName::Path("/export/file".into());
+    let plex = two.plex(ControlMode::Off).await;
+    let assign = Assign { file: real, store: "a".into(), reason: "mine".into() };
+    let operators = plex.assign(assign).await.unwrap().handle;
+    assert_eq!(plex.control_state().decisions, 0, "off is off");
+    plex.finish().await;
+    drop(plex);
+    std::fs::remove_dir_all(two.history()).unwrap();
+
+    import(&two.history(), 20);
+    let plex = two.plex(ControlMode::Control).await;
+    let state = wait_for_control(&plex, "a decision in force", |state| state.moved > 0).await;
+    assert_eq!(state.periods_known, PAST);
+    let last = state.last.clone().unwrap();
+    assert!(last.applied && !last.moves.is_empty(), "{last:#?}");
+    assert!(last.moves.iter().all(|file| file.from == "a" && file.to == "b"), "{last:#?}");
+    let store = |name: &str| last.stores.iter().find(|outlook| outlook.store == name).unwrap();
+    let (before, after) = (store("a").before.clone().unwrap(), store("a").after.clone().unwrap());
+    assert!(after.median_ms < before.median_ms, "{before:?} {after:?}");
+    assert!(last.moves.iter().any(|file| file.handle == handle_text(handle(hottest).as_bytes())));
+    let page = plex.exceptions(None, 1_000).await.unwrap();
+    assert_eq!(page.total, last.moves.len() as u64);
+    assert!(page.exceptions.iter().all(|exception| exception.by == "controller"), "{page:?}");
+    let status = plex.status().await;
+    assert_eq!((status.control.mode.as_str(), status.control.files_moved), ("control", page.total));
+    assert_eq!(status.alarms, Vec::<String>::new());
+
+    // What an operator assigns is the operator's from then on.
+    let taken = FileName::Handle(last.moves[0].handle.clone());
+    let error = plex.assign(Assign { file: taken, store: "a".into(), reason: String::new() }).await;
+    assert!(error.is_err(), "the file of the made-up past does not exist");
+    plex.finish().await;
+    drop(plex);
+
+    let plex = two.plex(ControlMode::Control).await;
+    let state = wait_for_control(&plex, "the past again", |state| state.periods_known >= PAST).await;
+    assert_eq!(state.last.as_ref().map(|last| last.applied), Some(true));
+    let again = plex.exceptions(None, 1_000).await.unwrap();
+    assert!(
+        again.exceptions.iter().filter(|e| page.exceptions.contains(e)).count() * 2 > page.exceptions.len()
+    );
+    assert!(plex.decisions(10).len() > 1, "decisions of both runs");
+    let _ = operators;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operators_assignment_is_not_touched() {
+    let two = Two::start().await;
+    let hottest = (0..FILES).find(|file| home(*file) == 0).unwrap();
+    import(&two.history(), 20);
+    {
+        // As an operator's assignment is kept.
+        let history = History::open(two.history(), HistoryLimits::default()).unwrap().history;
+        let kept = format!(
+            r#"[{{"handle":"{}","store":"a","reason":"mine","since_unix_ms":1}}]"#,
+            handle_text(handle(hottest).as_bytes())
+        );
+        history.put("exceptions", kept.as_bytes()).unwrap();
+    }
+    let plex = two.plex(ControlMode::Control).await;
+    wait_for_control(&plex, "a decision in force", |state| state.moved > 0).await;
+    let page = plex.exceptions(None, 1_000).await.unwrap();
+    let own: Vec<_> = page.exceptions.iter().filter(|exception| exception.by == "operator").collect();
+    assert_eq!(own.len(), 1);
+    assert_eq!((own[0].store.as_str(), own[0].reason.as_str()), ("a", "mine"));
+    assert_eq!(own[0].handle, handle_text(handle(hottest).as_bytes()));
+    assert!(page.total > 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advice_moves_nothing() {
+    let two = Two::start().await;
+    import(&two.history(), 20);
+    let plex = two.plex(ControlMode::Advise).await;
+    let state = wait_for_control(&plex, "a decision", |state| state.decisions > 0).await;
+    let last = state.last.unwrap();
+    assert!(!last.moves.is_empty() && !last.applied, "{last:#?}");
+    assert_eq!(plex.exceptions(None, 10).await.unwrap().total, 0);
+    assert_eq!((state.moved, plex.status().await.control.moved_last), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_pause_the_periods_between_are_missing_and_control_goes_on() {
+    let two = Two::start().await;
+    // Nothing was running for twenty periods.
+    import(&two.history(), -20);
+    let plex = two.plex(ControlMode::Control).await;
+    let known = wait_for_control(&plex, "a period observed", |state| state.periods_observed >= 1).await;
+    assert_eq!(known.periods_known, PAST + known.periods_observed);
+    let state = wait_for_control(&plex, "a decision", |state| state.decisions >= 1).await;
+    let last = state.last.unwrap();
+    let now = i64::try_from(now_ms() / PERIOD_MS).unwrap();
+    assert!((now - 2..=now + 1).contains(&last.period), "{} is not about {now}", last.period);
+    assert!(last.notes.iter().any(|note| note.contains("missing")), "{:?}", last.notes);
+    assert_eq!(named(&plex.status().await, "a").failed, 0);
+}
