@@ -45,8 +45,11 @@ impl Moment {
     }
 }
 
+/// Hour, minute and second.
+pub(super) type Clock = (u32, u32, u32);
+
 /// A date that exists, and a time of its day; a leap second counts as the second before it.
-fn local(date: (u32, u32, u32), time: (u32, u32, u32)) -> Option<i64> {
+fn local(date: (u32, u32, u32), time: Clock) -> Option<i64> {
     let (year, month, day) = (i64::from(date.0), date.1, date.2);
     let (hour, minute, second) = time;
     let exists = (1..=12).contains(&month) && day >= 1 && day <= days_in(year, month);
@@ -128,7 +131,7 @@ pub fn iso(bytes: &[u8]) -> Option<Moment> {
 }
 
 /// `13:55:36.25`, without fraction or seconds, and what follows it.
-pub(super) fn clock(bytes: &[u8]) -> Option<((u32, u32, u32), &[u8])> {
+pub(super) fn clock(bytes: &[u8]) -> Option<(Clock, &[u8])> {
     let (minutes, rest) = bytes.split_at_checked(5)?;
     if minutes[2] != b':' {
         return None;

@@ -234,7 +234,7 @@ impl Block {
                 Self::End { requests, files, blocks: fields.number().ok_or(SHORT)? }
             }
             b'H' => return Err("a second head"),
-            b'a'..=b'z' => return Ok(None),
+            b'b'..=b'z' => return Ok(None),
             _ => return Err("its kind is unknown to this version"),
         };
         if fields.0.is_empty() { Ok(Some(block)) } else { Err(TRAILING) }

@@ -15,7 +15,8 @@ use packet::{Transport, segment};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, PcapNGReader};
 use std::cell::RefCell;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use stream::Streams;
 
@@ -190,7 +191,7 @@ impl Calls {
         let mut found = 0;
         let mut streams = std::mem::take(&mut self.streams);
         let mut one = |message: &[u8]| {
-            found += u32::from(self.message(time, &segment.client, segment.client_port, message, call));
+            found += u32::from(self.message(time, segment.client, segment.client_port, message, call));
         };
         match segment.transport {
             Transport::Udp => one(segment.payload),
@@ -222,7 +223,7 @@ impl Calls {
             self.name.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
         self.client.clear();
-        self.client.extend_from_slice(client);
+        address(client, &mut self.client);
         let moves_data = matches!(procedure, Procedure::Read | Procedure::Write);
         let (offset, count) = if moves_data { range(rest).unwrap_or((0, 0)) } else { (0, 0) };
         show(&Request {
@@ -245,6 +246,16 @@ impl Calls {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((client, port, xid)) | 1;
         let place = (hash >> 32) as usize % self.seen.len();
         self.seen.get_mut(place).is_some_and(|seen| std::mem::replace(seen, hash) == hash)
+    }
+}
+
+/// An address as text.
+fn address(bytes: &[u8], out: &mut Vec<u8>) {
+    // Writing to a vector cannot fail.
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        let _ = write!(out, "{}", Ipv4Addr::from(v4));
+    } else if let Ok(v6) = <[u8; 16]>::try_from(bytes) {
+        let _ = write!(out, "{}", Ipv6Addr::from(v6));
     }
 }
 

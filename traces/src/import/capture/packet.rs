@@ -5,8 +5,8 @@ use pcap_parser::Linktype;
 /// What a packet carries.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Segment<'a> {
-    /// Address of the sender, as text would be too slow: 4 or 16 bytes in hexadecimal are made of it by those who show it.
-    pub(super) client: Vec<u8>,
+    /// Address of the sender: 4 or 16 bytes.
+    pub(super) client: &'a [u8],
     pub(super) client_port: u16,
     /// Address and port of the receiver.
     pub(super) server: &'a [u8],
@@ -94,7 +94,7 @@ fn ipv6(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
     }
 }
 
-fn transport<'a>(protocol: u8, from: &[u8], to: &'a [u8], data: &'a [u8]) -> Result<Option<Segment<'a>>, ()> {
+fn transport<'a>(protocol: u8, from: &'a [u8], to: &'a [u8], data: &'a [u8]) -> Result<Option<Segment<'a>>, ()> {
     let (kind, header) = match protocol {
         17 => (Transport::Udp, 8),
         6 => {
@@ -106,7 +106,7 @@ fn transport<'a>(protocol: u8, from: &[u8], to: &'a [u8], data: &'a [u8]) -> Res
         _ => return Ok(None),
     };
     Ok(Some(Segment {
-        client: from.to_vec(),
+        client: from,
         client_port: word(data, 0)?,
         server: to,
         server_port: word(data, 2)?,

@@ -71,7 +71,7 @@ fn key(segment: &Segment<'_>) -> Key {
     let parts: [&[u8]; 4] = [
         &segment.client_port.to_be_bytes(),
         &segment.server_port.to_be_bytes(),
-        &segment.client,
+        segment.client,
         segment.server,
     ];
     let whole = parts.into_iter().flatten();
