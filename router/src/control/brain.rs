@@ -136,11 +136,6 @@ impl Brain {
         self.controller.history().periods()
     }
 
-    /// The clock that periods are counted by.
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
-    }
-
     /// Takes note of a closed period.
     pub(crate) fn take(&mut self, record: &PeriodRecord, config: &Config) -> Taken {
         let report = match self.rows.add(record, &mut self.files, config) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Between the preparations and the first hour, at the least.
-const LEAD: Duration = Duration::from_millis(300);
+pub(crate) const LEAD: Duration = Duration::from_millis(300);
 /// How long a closed period is waited for, beyond its end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -108,7 +108,7 @@ pub(crate) fn next_period_unix_ms(period: Duration, lead: Duration) -> u64 {
 }
 
 /// A moment of the wall clock on the other clock.
-fn moment(unix_ms: u64) -> anyhow::Result<Instant> {
+pub(crate) fn moment(unix_ms: u64) -> anyhow::Result<Instant> {
     let (now, since) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
     let wait = Duration::from_millis(unix_ms).checked_sub(since);
     Ok(now

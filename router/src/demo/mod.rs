@@ -14,19 +14,20 @@ mod show;
 use crate::cli::DemoArgs;
 use crate::config::{Control, ControlMode};
 use crate::control::Decided;
-use crate::heat::PeriodRecord;
+use crate::heat::{Handle, PeriodRecord};
 use crate::history::{History, HistoryLimits};
-use crate::plex::Change;
+use crate::plex::{Change, Plex};
 use crate::report::{
     Comparison, Facts, Measurement, Objective, Report, comparison_page, comparison_table, objective_ms,
 };
 use crate::store::{HandleMode, Namespace};
 use anyhow::Context as _;
 use clockwork_traces::workload::{DEFAULT_WEIGHTS, Workload};
-use day::{Day, Traffic, next_period_unix_ms, replay_day};
+use day::{Day, LEAD, Traffic, next_period_unix_ms, replay_day};
 use fstress_replay::fileset::{self, Handles};
 use fstress_replay::report::ReplayReport;
 use plex::{DemoPlex, DemoSpec};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 const HOURS: Range<u32> = 622..646;
 /// The day before, from which the stores' response is learnt.
 const LEARNT: Range<u32> = 598..622;
+/// Hours from which the heat of files is taken.
+const WEEK: u32 = 168;
 /// An hour becomes this long.
 const HOUR: Duration = Duration::from_millis(3_300);
 const HOUR_QUICK: Duration = Duration::from_millis(500);
@@ -77,16 +80,12 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
         ms: objective_ms(&base.day.records).context("the base pass measured nothing")?,
         confidence: CONFIDENCE,
     };
-    let assignment = past::static_assignment(&past::heat(&past), &plex::STORES);
+    let assignment = past::static_assignment(
+        &past::heat(&past[past.len().saturating_sub(WEEK as usize)..]),
+        &plex::STORES,
+    );
     show::step(&format!("objective: {:.2} ms, which the default rule misses in 11 hours", objective.ms));
-    let changes: Vec<Change> = assignment
-        .into_iter()
-        .map(|(handle, store)| Change {
-            handle: handle.as_bytes().into(),
-            store: Some(store.to_owned()),
-            reason: "assigned once, by the stores' speeds".to_owned(),
-        })
-        .collect();
+    let changes = assigned(assignment, "assigned once, by the stores' speeds");
     let fixed = demo
         .pass(
             "the day with one static assignment",
@@ -163,7 +162,7 @@ impl Demo {
         DemoPlex::start(&spec, &self.namespace).await
     }
 
-    /// Replays the day before under the default rule.
+    /// Replays the day before, each hour with another store that has more than its share.
     async fn learn(&self) -> anyhow::Result<(Day, Handles)> {
         let demo = self.start("learnt", &Control { mode: ControlMode::Off, ..Control::default() }).await?;
         show::step(&format!(
@@ -174,7 +173,20 @@ impl Demo {
         let progress = show::Progress::new();
         let prepared = self.traffic.prepare(&demo, LEARNT, &progress).await?;
         let handles = prepared.handles().clone();
-        let day = replay_day(demo.plex(), prepared, None, &progress).await?;
+        let hour = self.traffic.hour;
+        let start = next_period_unix_ms(hour, LEAD);
+        let past = past::imported(
+            &self.traffic.workload,
+            &handles,
+            self.traffic.factor,
+            LEARNT.start - WEEK..LEARNT.start,
+            hour,
+            start,
+        );
+        let turns = tokio::spawn(take_turns(Arc::clone(demo.plex()), past::heat(&past), start, hour));
+        let day = replay_day(demo.plex(), prepared, Some(start), &progress).await;
+        turns.abort();
+        let day = day?;
         demo.stop().await;
         check(&day.replayed)?;
         Ok((day, handles))
@@ -222,6 +234,29 @@ impl Demo {
         let facts = show::facts(&self.traffic.workload, &pass.day.replayed, quick, HOURS, objective_ms);
         Report::new(Facts { mount: vec![pass.mount.clone()], ..facts }, &pass.day.records)
     }
+}
+
+/// Assigns all files anew for every hour of the day that is learnt from.
+async fn take_turns(plex: Arc<Plex>, heat: BTreeMap<Handle, f64>, start_unix_ms: u64, hour: Duration) {
+    for (number, of_day) in (0..).zip(LEARNT) {
+        let shares = past::learning_shares(of_day, &plex::STORES);
+        let changes = assigned(past::static_assignment(&heat, &shares), "to learn how the stores respond");
+        if let Ok(begin) = day::moment(start_unix_ms + number * hour.as_millis() as u64) {
+            tokio::time::sleep_until(begin.into()).await;
+        }
+        if let Err(error) = plex.move_files(changes).await {
+            tracing::error!(%error, "files cannot be assigned");
+        }
+    }
+}
+
+fn assigned(files: Vec<(Handle, &'static str)>, reason: &str) -> Vec<Change> {
+    let change = |(handle, store): (Handle, &'static str)| Change {
+        handle: handle.as_bytes().into(),
+        store: Some(store.to_owned()),
+        reason: reason.to_owned(),
+    };
+    files.into_iter().map(change).collect()
 }
 
 /// Writes a past into a history, so that it ends at `end_unix_ms`.

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+/// How much more than the others a store has in its turn, for each time that it is as fast as the slowest, less one.
+const LEARNING_LOAD: f64 = 1.3;
+
 /// NFS calls on each handle, files and directories, that an hour of a workload makes.
 struct CallsByHandle<'a> {
     workload: &'a Workload,
@@ -101,6 +104,18 @@ pub(crate) fn heat(records: &[PeriodRecord]) -> BTreeMap<Handle, f64> {
         *heat.entry(file.handle).or_insert(0.0) += file.counts.calls.total() as f64;
     }
     heat
+}
+
+/// Shares of the stores in an hour of the day from which their response is learnt: in turn one of the faster ones has as
+/// much as it will have when files are moved to it, since nobody can know how a store answers at loads that it never had.
+/// Every fourth hour all have the same, as under the default rule.
+pub(crate) fn learning_shares(hour: u32, stores: &[(&'static str, f64)]) -> Vec<(&'static str, f64)> {
+    let turn = hour as usize % stores.len().max(1);
+    let slowest = stores.iter().map(|(_, speed)| *speed).fold(f64::INFINITY, f64::min);
+    let share = |(number, (name, speed)): (usize, &(&'static str, f64))| {
+        (*name, if number == turn { LEARNING_LOAD * speed / slowest - LEARNING_LOAD + 1.0 } else { 1.0 })
+    };
+    stores.iter().enumerate().map(share).collect()
 }
 
 /// The static rival: every file assigned once, by somebody who knows how fast the stores are and what was asked for in the

@@ -101,8 +101,8 @@ pub(crate) fn facts(
         fact("static", "every file assigned once, by the stores' speeds and what was asked for in the past".into()),
         fact(
             "Clockwork",
-            "rule margin, with guard; demand of 622 hours imported, of which the last 24 were replayed to learn how the \
-             stores respond"
+            "rule margin, with guard; demand of 622 hours known, of which the last 24 were replayed, in turn with more for \
+             one of the stores, to learn how they respond"
                 .into(),
         ),
         fact("objective", format!("{objective_ms:.3} ms: the default rule misses it in 11 hours")),

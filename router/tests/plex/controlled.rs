@@ -12,6 +12,7 @@ use clockwork_router::store::{HandleMode, Namespace, RunningStore};
 use clockwork_router::web::types::{Assign, ControlState, FileName};
 use clockwork_router::web::{PlexControl as _, handle_text};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PERIOD_MS: u64 = 1_000;
@@ -32,8 +33,11 @@ fn handle(file: u32) -> Handle {
 
 /// The store that the default rule gives a file.
 fn home(file: u32) -> usize {
-    let entry = |name: &str| StoreEntry { name: name.into(), weight: 1.0, state: StoreState::Up };
-    let table = Table::new(0, STORES.iter().map(|(name, _, _)| entry(name)).collect()).unwrap();
+    static TABLE: LazyLock<Table> = LazyLock::new(|| {
+        let entry = |name: &str| StoreEntry { name: name.into(), weight: 1.0, state: StoreState::Up };
+        Table::new(0, STORES.iter().map(|(name, _, _)| entry(name)).collect()).unwrap()
+    });
+    let table = &*TABLE;
     table.default_route(table.hash(handle(file).as_bytes())).unwrap().index()
 }
 
