@@ -1,0 +1,120 @@
+//! `clockwork trace` as a user meets it: what it says, its exit status, and what it leaves behind.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn clockwork(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_clockwork"))
+        .arg("trace")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Names in a folder, hidden ones too.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+const GOOD: &str = "h - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.0\" 200 5\n";
+
+#[test]
+fn a14_the_exit_status_is_3_only_above_max_bad_and_nothing_is_written_then() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("log"), format!("{GOOD}\"-\"\n{GOOD}")).unwrap();
+    let refused = clockwork(folder.path(), &["import", "log", "-o", "t"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stdout).contains("1 bad: not of the log's form (line 2)"),
+        "{}",
+        text(&refused.stdout)
+    );
+    assert_eq!(names(folder.path()), ["log"]);
+    for allowed in ["1", "34%"] {
+        let done = clockwork(folder.path(), &["import", "log", "-o", "t", "--max-bad", allowed]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    }
+    assert_eq!(names(folder.path()), ["log", "t"]);
+    let info = clockwork(folder.path(), &["info", "t"]);
+    assert!(text(&info.stdout).contains("requests  2,"), "{}", text(&info.stdout));
+}
+
+#[test]
+fn a14_inputs_that_are_no_logs_are_refused_and_an_old_trace_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("log"), GOOD).unwrap();
+    assert!(clockwork(folder.path(), &["import", "log", "-o", "t"]).status.success());
+    let old = std::fs::read(at("t")).unwrap();
+    std::fs::create_dir(at("folder")).unwrap();
+    std::fs::write(at("empty"), "").unwrap();
+    std::fs::write(at("garbage"), [0, 1, 2, 255, 10, 7]).unwrap();
+    let mut other_version = old.clone();
+    other_version[8] = 9;
+    std::fs::write(at("version"), &other_version).unwrap();
+    let mut damaged = old.clone();
+    damaged[40] ^= 1;
+    std::fs::write(at("damaged"), &damaged).unwrap();
+    std::fs::write(at("cut"), &old[..old.len() - 5]).unwrap();
+    for (input, says) in [
+        ("folder", "is a directory"),
+        ("empty", "no request"),
+        ("garbage", "not a log of a known form"),
+        ("t", "a trace already"),
+        ("missing", "cannot read missing"),
+    ] {
+        let refused = clockwork(folder.path(), &["import", input, "-o", "t"]);
+        assert_eq!(refused.status.code(), Some(1), "{input}");
+        assert!(text(&refused.stderr).contains(says), "{input}: {}", text(&refused.stderr));
+        assert_eq!(std::fs::read(at("t")).unwrap(), old, "{input}");
+    }
+    for (input, says) in [
+        ("version", "version 9"),
+        ("damaged", "at byte 12"),
+        ("cut", "cut off at byte"),
+        ("log", "not a trace"),
+    ] {
+        let refused = clockwork(folder.path(), &["info", input]);
+        assert_eq!(refused.status.code(), Some(1), "{input}");
+        assert!(text(&refused.stderr).contains(says), "{input}: {}", text(&refused.stderr));
+    }
+    assert_eq!(clockwork(folder.path(), &["import", "log"]).status.code(), Some(2));
+    assert!(names(folder.path()).iter().all(|name| !name.starts_with('.')), "{:?}", names(folder.path()));
+}
+
+#[test]
+fn calgary_has_2400_periods_125602_requests_and_2999_files_and_comes_back_from_its_export() {
+    let shared = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared");
+    let log = shared.join("data/calgary/requests_A_1994-10-24_1995-01-31.csv.gz");
+    if !log.is_file() {
+        assert!(std::env::var_os("CI").is_none() || !shared.exists(), "{} is missing", log.display());
+        eprintln!("skipped: no {}", log.display());
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let import = |log: &str, output: &str| {
+        let span = ["--start", "1994-10-24T00:00-07:00", "--periods", "2400", "-o"];
+        clockwork(folder.path(), &[&["import", log], &span[..], &[output]].concat())
+    };
+    let done = import(log.to_str().unwrap(), "c.trace");
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(clockwork(folder.path(), &["export", "c.trace", "-o", "c.csv"]).status.success());
+    assert!(import("c.csv", "again.trace").status.success());
+    for name in ["c.trace", "again.trace"] {
+        let info = clockwork(folder.path(), &["info", name, "--json"]);
+        let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+        let of = |field: &str| info[field].as_u64().unwrap();
+        assert_eq!((of("periods"), of("requests"), of("files")), (2_400, 125_602, 2_999), "{name}");
+        assert_eq!(of("missing_periods"), 135, "{name}");
+    }
+}
