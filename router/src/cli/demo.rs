@@ -9,7 +9,7 @@ use clap::Args;
     after_help = "Examples:\n  clockwork demo\n  clockwork demo --quick\n  clockwork demo --keep-running"
 )]
 pub struct DemoArgs {
-    /// Take 40 seconds at most, instead of 3 minutes
+    /// Take a minute at most, instead of six; the figures are then too noisy to judge by
     #[arg(long)]
     pub quick: bool,
     /// Leave the plex running afterwards, until an interrupt (Ctrl-C)

@@ -140,8 +140,10 @@ async fn work(
     mut brain: Brain,
     closed: &mut broadcast::Receiver<Arc<PeriodRecord>>,
 ) -> Option<()> {
-    // What the history knows may do for the period that runs, or for one to come where a past was imported.
-    if brain.next_period().is_some_and(|next| next >= desk.clock().period_at(now())) {
+    // What the history knows may do for the period that runs, or for one to come where a past was imported; unless that was
+    // decided about before a restart.
+    let decided = desk.said().decisions.back().map_or(i64::MIN, |decided| decided.period);
+    if brain.next_period().is_some_and(|next| next >= desk.clock().period_at(now()) && next > decided) {
         match period(desk, brain, Vec::new()).await {
             Some(back) => brain = back,
             None => return Some(()),
