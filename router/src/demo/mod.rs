@@ -41,7 +41,7 @@ const LEARNT: Range<u32> = 598..622;
 const WEEK: u32 = 168;
 /// An hour becomes this long.
 const HOUR: Duration = Duration::from_millis(3_300);
-const HOUR_QUICK: Duration = Duration::from_millis(500);
+const HOUR_QUICK: Duration = Duration::from_millis(400);
 /// Weight of the nightly batch beside the sites of the default workload.
 const BATCH_WEIGHT: f64 = 0.3;
 /// From the import of the past to the day's first hour: the plex starts and the files are looked up.

@@ -182,6 +182,117 @@ fn names_from_the_network_cannot_become_markup() {
     assert!(html.contains("&lt;script&gt;"));
 }
 
+/// Three passes of the same day: without control, and with all stores as good as the best.
+fn comparison() -> (Report, Comparison) {
+    let base = day(24);
+    let better = |factor: u64| -> Vec<PeriodRecord> {
+        let mut records = base.clone();
+        for record in &mut records {
+            for store in &mut record.stores {
+                let mut counts = StoreCounts { requests: store.counts.requests, ..StoreCounts::default() };
+                (0..50).for_each(|_| counts.count_answer(Class::Read, factor * 100));
+                store.counts = counts;
+            }
+        }
+        records
+    };
+    let mut worse = better(30);
+    // Slower than the objective and than without control.
+    (0..50).for_each(|_| worse[3].stores[0].counts.count_answer(Class::Read, 900_000));
+    let objective = Objective { ms: objective_ms(&base).unwrap(), confidence: 0.66 };
+    let [base, fixed, adjusted] =
+        [base.clone(), better(20), worse].map(|records| Report::new(facts(), &records));
+    let forecast = |hour: u64, forecast_ms: f64, actual_ms: f64, saturated: bool| ForecastPeriod {
+        hour,
+        store: "amber".into(),
+        forecast_ms,
+        low66_ms: 0.9 * forecast_ms,
+        high66_ms: 1.1 * forecast_ms,
+        actual_ms: Some(actual_ms),
+        forecast_requests: 90.0,
+        requests: 100,
+        saturated,
+    };
+    let forecasts = vec![
+        forecast(622, 10.0, 10.5, false),
+        forecast(623, 10.0, 8.0, false),
+        forecast(624, 10.0, 12.5, false),
+        forecast(625, 10.0, 900.0, true),
+    ];
+    let moved = |hour, by| MoveReport {
+        hour,
+        file: "/export/<b>".into(),
+        from: "amber".into(),
+        to: "delta".into(),
+        by,
+        reason: "too much".into(),
+    };
+    let moves = vec![moved(622, "plan"), moved(622, "guard"), moved(624, "plan"), moved(625, "return")];
+    let comparison =
+        Comparison::new(objective, [&base, &fixed, &adjusted], ForecastReport::new(forecasts), moves);
+    (base, comparison)
+}
+
+#[test]
+fn passes_are_counted_by_the_objective_that_the_base_pass_misses_in_eleven_hours() {
+    let (report, comparison) = comparison();
+    assert_eq!((comparison.base.missed, comparison.base.met, comparison.base.harmed), (11, 13, 0));
+    assert_eq!((comparison.fixed.met, comparison.fixed.harmed), (24, 0));
+    assert_eq!((comparison.adjusted.met, comparison.adjusted.harmed), (23, 1));
+    assert!(comparison.adjusted.periods[3].harmed && comparison.adjusted.worst_over_base > 1.0);
+    assert_eq!(comparison.moved(), (2, 3));
+    let json: serde_json::Value =
+        serde_json::from_str(&Measurement { report, comparison }.to_json().unwrap()).unwrap();
+    for pass in ["base", "static", "adjusted"] {
+        let periods = json[pass]["periods"].as_array().unwrap();
+        assert_eq!(periods.len(), 24);
+        assert!(periods.iter().all(|period| period["max_mean_response_ms"].is_f64()));
+        assert_eq!(periods[0]["stores"][0]["name"], "amber");
+    }
+    assert_eq!(json["periods"][7]["stores"], json["base"]["periods"][7]["stores"]);
+    assert_eq!(json["adjusted"]["met"], 23);
+    assert!(json["objective"]["ms"].is_f64() && json["moves"][0]["reason"].is_string());
+}
+
+#[test]
+fn forecasts_are_judged_where_the_store_was_not_saturated() {
+    let (_, comparison) = comparison();
+    let forecast = &comparison.forecast;
+    assert_eq!(forecast.compared, 3);
+    let errors = [0.5 / 10.5, 2.0 / 8.0, 2.5 / 12.5];
+    assert!((forecast.mape.unwrap() - errors.iter().sum::<f64>() / 3.0).abs() < 1e-12);
+    assert!((forecast.median_error.unwrap() - 0.2).abs() < 1e-12);
+    assert!((forecast.coverage66.unwrap() - 1.0 / 3.0).abs() < 1e-12);
+    assert!((forecast.requests_mape.unwrap() - 0.1).abs() < 1e-12);
+    assert_eq!(ForecastReport::new(Vec::new()), ForecastReport::default());
+}
+
+#[test]
+fn the_comparison_has_its_charts_and_its_table() {
+    let (report, comparison) = comparison();
+    let html = comparison_page(&report, &comparison);
+    for part in [
+        "figure 2",
+        "figure 3",
+        "figure 4",
+        "figure 5",
+        "class=\"band\"",
+        "class=\"level\"",
+        "Beside the paper",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    for part in ["http://", "https://", "src=", "<script", "<b>\"", "/export/<b>", "NaN"] {
+        assert!(!html.contains(part), "{part}");
+    }
+    let text = comparison_table(&report, &comparison);
+    assert_eq!(text.lines().filter(|line| line.contains('!')).count(), 2, "one hour and the legend: {text}");
+    assert!(text.contains("Clockwork: met 23 of 24, harmed 1"), "{text}");
+    if let Some(folder) = std::env::var_os("CLOCKWORK_TEST_REPORT_FOLDER") {
+        std::fs::write(std::path::Path::new(&folder).join("comparison.html"), &html).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
