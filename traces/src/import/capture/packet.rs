@@ -94,7 +94,12 @@ fn ipv6(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
     }
 }
 
-fn transport<'a>(protocol: u8, from: &'a [u8], to: &'a [u8], data: &'a [u8]) -> Result<Option<Segment<'a>>, ()> {
+fn transport<'a>(
+    protocol: u8,
+    from: &'a [u8],
+    to: &'a [u8],
+    data: &'a [u8],
+) -> Result<Option<Segment<'a>>, ()> {
     let (kind, header) = match protocol {
         17 => (Transport::Udp, 8),
         6 => {
