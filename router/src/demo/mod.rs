@@ -45,7 +45,7 @@ const HOUR_QUICK: Duration = Duration::from_millis(400);
 /// Weight of the nightly batch beside the sites of the default workload.
 const BATCH_WEIGHT: f64 = 0.3;
 /// From the import of the past to the day's first hour: the plex starts and the files are looked up.
-const PREPARATIONS: Duration = Duration::from_secs(5);
+const PREPARATIONS: Duration = Duration::from_secs(7);
 /// Part of the periods in which the objective is to be met.
 const CONFIDENCE: f64 = 0.66;
 
@@ -174,16 +174,12 @@ impl Demo {
         let prepared = self.traffic.prepare(&demo, LEARNT, &progress).await?;
         let handles = prepared.handles().clone();
         let hour = self.traffic.hour;
+        let before = LEARNT.start - WEEK..LEARNT.start;
+        let (workload, factor) = (&self.traffic.workload, self.traffic.factor);
+        let past = past::imported(workload, &handles, factor, before, hour, u64::from(WEEK) * 86_400_000);
+        let heat = past::heat(&past);
         let start = next_period_unix_ms(hour, LEAD);
-        let past = past::imported(
-            &self.traffic.workload,
-            &handles,
-            self.traffic.factor,
-            LEARNT.start - WEEK..LEARNT.start,
-            hour,
-            start,
-        );
-        let turns = tokio::spawn(take_turns(Arc::clone(demo.plex()), past::heat(&past), start, hour));
+        let turns = tokio::spawn(take_turns(Arc::clone(demo.plex()), heat, start, hour));
         let day = replay_day(demo.plex(), prepared, Some(start), &progress).await;
         turns.abort();
         let day = day?;

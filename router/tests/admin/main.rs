@@ -296,6 +296,7 @@ fn status_is_an_aligned_table_or_json() {
     let expected = "\
 clockwork 0.1.0 on [::]:2049, up 1 d 01:01:01, table 2
 ALARM: every store is unhealthy
+control control: at most 5 ms in 66 % of the periods; last period missed, next predicted to meet it; 7 files moved, 2 of them last
 
 STORE  ADDRESS        STATE    WEIGHT  EPOCH  IN FLIGHT  WAITING  REQUESTS  FAILED  MEAN ms
 fast   10.0.0.0:2049  up          1.5      3     17/240        0    123456       1     0.25
