@@ -151,6 +151,40 @@ fn the_residual_forecast_narrows_the_next_hour() {
     assert!((0.55..0.8).contains(&(inside / n)), "{}", inside / n);
 }
 
+#[test]
+fn periods_observed_move_the_residual_and_what_is_trusted() {
+    let store = Store { capacity: 1000.0, servers: 1 };
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let mut ws = Workspace::new();
+    let history = store.history(420, 0.6, &mut rng);
+    let mut grown = ResponseModel::default().fit(&history[..400], &mut ws).unwrap();
+    history[400..].iter().for_each(|o| grown.observe(*o, &mut ws));
+    let whole = ResponseModel::default().fit(&history, &mut ws).unwrap();
+    let at = |f: &FittedResponse, ahead| {
+        f.predict(LoadForecast { load: 500.0, log_deviation: 0.0, ahead }, None).median
+    };
+    for ahead in [1, 12] {
+        assert!((at(&grown, ahead) / at(&whole, ahead) - 1.0).abs() < 0.02, "{ahead}");
+    }
+    assert_eq!((grown.load_max(), grown.periods()), (whole.load_max(), 420));
+    // Three slow periods at a load never seen: the limit of trust moves, and so does the next prediction.
+    let slow = Observation { load: 2.0 * grown.load_max(), response: 40.0, saturated: false };
+    let before = at(&grown, 1);
+    (0..3).for_each(|_| grown.observe(slow, &mut ws));
+    assert_eq!(grown.load_max(), slow.load);
+    assert!(at(&grown, 1) > before);
+    grown.observe(Observation { load: f64::INFINITY, ..slow }, &mut ws);
+    assert_eq!(grown.periods(), 423);
+    let loads = [100.0, 500.0];
+    let table = grown.log_quantiles(&loads, &[0.1, 0.1], 0.84, Some(5.0));
+    for (ahead, row) in table.iter().enumerate() {
+        for (load, log) in loads.iter().zip(row) {
+            let at = LoadForecast { load: *load, log_deviation: 0.1, ahead: ahead + 1 };
+            assert!((grown.predict(at, Some(5.0)).quantile(0.84).ln() - log).abs() < 1e-9);
+        }
+    }
+}
+
 fn observation() -> impl Strategy<Value = Observation> {
     let number = |largest: f64| prop_oneof![5 => 0.0..largest, 1 => Just(0.0), 1 => Just(f64::NAN), 1 => Just(1e15), 1 => Just(-1.0), 1 => Just(1e-9)];
     (number(1e4), number(50.0), any::<bool>()).prop_map(|(load, response, saturated)| Observation {

@@ -11,6 +11,7 @@ use super::settings::Mode;
 use super::stores::{Known, predict};
 use super::within::Open;
 use crate::plan::{Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, balanced_weights, plan};
+use crate::series::signed;
 
 /// Largest log deviation of a load.
 const LOAD_DEVIATION_MAX: f64 = 2.0;
@@ -74,7 +75,7 @@ impl<H: History> Controller<H> {
     /// Decides about the period that the forecasts begin with: predicts every store that is up, and plans.
     pub fn decide(&mut self, forecasts: &Arc<Forecasts>, view: &PlexView<'_>) -> Decision {
         self.update_models(view);
-        let settle = self.settings.plan.settle_periods.max(self.settings.plan.keep_periods) as i64;
+        let settle = signed(self.settings.plan.settle_periods.max(self.settings.plan.keep_periods));
         self.past.forget_before(forecasts.period.saturating_sub(settle + 1));
         let loads = Loads::of(forecasts, view);
         let curves: Vec<Option<LoadCurve>> =
@@ -219,7 +220,7 @@ impl<H: History> Controller<H> {
         curves: &[Option<LoadCurve>],
         view: &PlexView<'_>,
     ) -> Option<Vec<f64>> {
-        let day = self.settings.day() as i64;
+        let day = signed(self.settings.day());
         let since = self.advised.map(|at| forecasts.period.saturating_sub(at));
         if !self.settings.advise_weights || since.is_some_and(|since| (0..day).contains(&since)) {
             return None;

@@ -35,6 +35,26 @@ impl Forecasts {
         }
     }
 
+    /// Heat that is taken as known instead of forecast: for planners that look at the last period, or at the truth. All
+    /// deviations are `log_deviation` (log scale).
+    pub fn known(period: i64, heat: Heat, log_deviation: f64) -> Self {
+        let totals: Vec<DemandForecast> =
+            heat.totals().iter().map(|total| DemandForecast::exact(*total, 1)).collect();
+        let variance = |file: usize| {
+            let deviation = log_deviation * heat.at(FileId(file as u32), 1);
+            (deviation * deviation).min(1e30) as f32
+        };
+        Self {
+            period,
+            total: DemandForecast::joined(&totals),
+            total_log_deviation: vec![log_deviation; heat.aheads()],
+            variance: (0..heat.files()).map(variance).collect(),
+            planning: heat.clone(),
+            reported: heat,
+            notes: Vec::new(),
+        }
+    }
+
     /// The first period ahead.
     pub fn period(&self) -> i64 {
         self.period

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::reports::{FileId, PeriodReport};
 use crate::response::Observation;
+use crate::series::signed;
 
 /// Most files that a [`MemoryHistory`] lists; requests of others are unlisted.
 pub const HISTORY_FILES_MAX: usize = 1 << 24;
@@ -77,7 +78,7 @@ impl MemoryHistory {
     /// Drops what is older than `periods_max` periods.
     fn prune(&mut self) {
         let Some(last) = self.last_period() else { return };
-        let first = last.saturating_sub(self.periods_max as i64 - 1);
+        let first = last.saturating_sub(signed(self.periods_max) - 1);
         self.totals.retain(|(period, _)| *period >= first);
         let kept = self.offset(first).unwrap_or(0);
         for counts in &mut self.files {

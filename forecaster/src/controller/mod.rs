@@ -27,7 +27,7 @@ pub use settings::{Mode, Settings, SettingsError};
 
 use crate::error::ForecastError;
 use crate::plan::{LoadCurve, Past};
-use crate::series::VALUE_MAX;
+use crate::series::{VALUE_MAX, signed};
 use crate::spectrum::Workspace;
 use stores::{Known, Models};
 use tracker::Tracker;
@@ -198,7 +198,7 @@ impl<H: History> Controller<H> {
             self.models.update(store, &self.history, periods, day, &mut self.workspace);
         }
         if let Some(last) = self.history.last_period() {
-            self.models.forget_before(last.saturating_sub(periods as i64));
+            self.models.forget_before(last.saturating_sub(signed(periods)));
         }
     }
 

@@ -7,6 +7,7 @@ use super::history::History;
 use super::reports::StoreView;
 use crate::plan::LoadCurve;
 use crate::response::{FittedResponse, LoadForecast, Observation, Prediction, ResponseModel};
+use crate::series::signed;
 use crate::spectrum::Workspace;
 
 /// A load so much above the largest that a fit knew has it fitted anew.
@@ -61,11 +62,11 @@ impl Models {
         let Some(last) = history.last_period() else { return };
         let outstanding_max =
             if store.outstanding_max >= 1.0 { store.outstanding_max.min(1e6) } else { 64.0 };
-        let first = last.saturating_sub(periods as i64 - 1);
+        let first = last.saturating_sub(signed(periods) - 1);
         let mut buffer = std::mem::take(&mut self.buffer);
         history.store(&store.name, first, &mut buffer);
         let usable = |m: &&mut Model| {
-            m.last <= last && m.outstanding_max == outstanding_max && last - m.last < day as i64
+            m.last <= last && m.outstanding_max == outstanding_max && last - m.last < signed(day)
         };
         let fit = self
             .models

@@ -68,7 +68,7 @@ impl DemandForecast {
 
     /// Forecasts for single periods joined to one; the shape of the first holds for all, except exact ones, which
     /// keep a deviation of zero on the fourth-root scale.
-    pub(super) fn joined(steps: &[DemandForecast]) -> Self {
+    pub(crate) fn joined(steps: &[DemandForecast]) -> Self {
         let shape =
             steps.iter().map(|s| &s.shape).find(|s| **s != Shape::Exact).unwrap_or(&Shape::Exact).clone();
         let exact_among_others = |s: &DemandForecast| s.shape == Shape::Exact && shape != Shape::Exact;

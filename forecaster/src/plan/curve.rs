@@ -64,7 +64,7 @@ impl LoadCurve {
     pub fn log_response(&self, load: f64, ahead: usize) -> f64 {
         let table = &self.log[ahead.clamp(1, self.log.len()) - 1];
         let place = load / self.step;
-        if !(place > 0.0) {
+        if place.is_nan() || place <= 0.0 {
             return table[0];
         }
         let last = POINTS - 1;

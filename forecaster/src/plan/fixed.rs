@@ -83,7 +83,7 @@ pub fn balanced_weights(
     }
     let loads: Vec<f64> = open.iter().map(|c| c.load_at(high, ahead)).collect();
     let sum: f64 = loads.iter().sum();
-    if !(sum > 0.0) {
+    if sum.is_nan() || sum <= 0.0 {
         return None;
     }
     let mut weights = vec![0.0; view.stores.len()];

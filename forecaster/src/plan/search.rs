@@ -8,6 +8,7 @@ use super::heat::Heat;
 use super::settings::{PlanSettings, Rule};
 use crate::controller::{By, FileId, Move, Note, PlexView, Reason};
 use crate::objective::Objective;
+use crate::series::signed;
 
 /// Stores looked at as the target of a file: those with the most room.
 const TARGETS_MAX: usize = 8;
@@ -234,7 +235,10 @@ impl<'a> Search<'a> {
             Rule::Paper => 1.0,
             Rule::Margin => self.p.settings.margin,
         };
-        (share * self.p.objective.response_ms).ln()
+        let x = self.p.objective.response_ms.ln();
+        let unloaded = self.up.iter().filter_map(|s| Some(self.curve(*s)?.log_response(0.0, 1)));
+        let unloaded = unloaded.fold(f64::NEG_INFINITY, f64::max);
+        (x + share.ln()).max((unloaded + 0.1).min(x - 0.05))
     }
 
     fn budget_left(&self) -> bool {
@@ -272,7 +276,7 @@ impl<'a> Search<'a> {
     }
 
     fn settled(&self, file: FileId, to: usize) -> bool {
-        let since = self.p.period.saturating_sub(self.p.settings.settle_periods as i64 - 1);
+        let since = self.p.period.saturating_sub(signed(self.p.settings.settle_periods) - 1);
         !self.p.past.left(file, &self.p.view.stores[to].name, since)
     }
 
@@ -443,7 +447,7 @@ impl<'a> Search<'a> {
     fn give_back(&mut self) {
         let Some(share) = self.p.settings.give_back else { return };
         let limit = (share * self.p.objective.response_ms).ln();
-        let kept_since = self.p.period.saturating_sub(self.p.settings.keep_periods as i64);
+        let kept_since = self.p.period.saturating_sub(signed(self.p.settings.keep_periods));
         let placement = self.p.view.placement;
         let mut away: Vec<(FileId, f32)> = Vec::new();
         for index in 0..self.at.len() {

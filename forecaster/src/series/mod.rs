@@ -116,6 +116,11 @@ impl Series {
     }
 }
 
+/// A number of periods as a difference of period numbers.
+pub(crate) fn signed(periods: usize) -> i64 {
+    i64::try_from(periods).unwrap_or(i64::MAX)
+}
+
 fn check_length(have: usize) -> Result<(), ForecastError> {
     if have > SERIES_PERIODS_MAX {
         return Err(ForecastError::TooLong { have, most: SERIES_PERIODS_MAX });
