@@ -167,14 +167,16 @@ fn periods_observed_move_the_residual_and_what_is_trusted() {
         assert!((at(&grown, ahead) / at(&whole, ahead) - 1.0).abs() < 0.02, "{ahead}");
     }
     assert_eq!((grown.load_max(), grown.periods()), (whole.load_max(), 420));
-    // Three slow periods at a load never seen: the limit of trust moves, and so does the next prediction.
-    let slow = Observation { load: 2.0 * grown.load_max(), response: 40.0, saturated: false };
+    // A slow period at a load often seen raises the next prediction.
     let before = at(&grown, 1);
+    grown.observe(Observation { load: 500.0, response: 3.0 * before, saturated: false }, &mut ws);
+    assert!(at(&grown, 1) > 1.05 * before, "{} {before}", at(&grown, 1));
+    // Three periods at a load never seen: what counts as seen moves.
+    let slow = Observation { load: 2.0 * grown.load_max(), response: 40.0, saturated: false };
     (0..3).for_each(|_| grown.observe(slow, &mut ws));
     assert_eq!(grown.load_max(), slow.load);
-    assert!(at(&grown, 1) > before);
     grown.observe(Observation { load: f64::INFINITY, ..slow }, &mut ws);
-    assert_eq!(grown.periods(), 423);
+    assert_eq!(grown.periods(), 424);
     let loads = [100.0, 500.0];
     let table = grown.log_quantiles(&loads, &[0.1, 0.1], 0.84, Some(5.0));
     for (ahead, row) in table.iter().enumerate() {

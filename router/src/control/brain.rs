@@ -78,7 +78,7 @@ fn settings(config: &Config) -> Settings {
         period_seconds: seconds,
         cycles: day.map_or(CycleChoice::Automatic, CycleChoice::Given),
         plan,
-        guard: if control.guard { default.guard.clone() } else { None },
+        guard: if control.guard { default.guard } else { None },
         ..default
     }
 }
