@@ -8,6 +8,7 @@
 //! - [`report`]: the same as text and JSON.
 //! - [`stress`]: the workloads of Fstress and SPEC SFS2008 at a rate, and how fast a server is at all.
 //! - [`page`]: reports as one page of HTML.
+//! - [`simulate`]: a plex in discrete events, and policies side by side on it.
 //!
 //! Response times are measured from the moment a call should have been sent, not from when it was: a server that stalls is
 //! charged for every call that would have come in the meantime, which is what its users would have felt.
@@ -20,4 +21,5 @@ pub mod page;
 pub mod plan;
 pub mod replay;
 pub mod report;
+pub mod simulate;
 pub mod stress;

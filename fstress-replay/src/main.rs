@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
+    if let Some(code) = fstress_replay::simulate::main_if_asked(std::env::args_os()) {
+        return code;
+    }
     let arguments = cli::Arguments::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

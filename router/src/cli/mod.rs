@@ -8,6 +8,7 @@ mod drain;
 pub mod log;
 pub(crate) mod report;
 mod serve;
+mod simulate;
 mod status;
 mod table;
 mod trace;
@@ -47,6 +48,8 @@ enum Command {
     Backtest(backtest::BacktestArgs),
     /// Make traces of logs, and look at them
     Trace(trace::TraceArgs),
+    /// Try policies side by side on a simulated plex
+    Simulate(simulate::SimulateArgs),
     /// Write a report on the last periods, as a page and as JSON
     Report(report::ReportArgs),
     /// Give a file to a store, whatever the default rule says
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => said(status::run(&args)),
         Command::Backtest(args) => said(backtest::run(&args)),
         Command::Trace(args) => trace::run(args),
+        Command::Simulate(args) => said(simulate::run(&args)),
         Command::Report(args) => said(report::run(&args)),
         Command::Assign(args) => said(assign::assign(&args)),
         Command::Unassign(args) => said(assign::unassign(&args)),

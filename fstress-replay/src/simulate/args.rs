@@ -1,0 +1,204 @@
+//! The arguments of `simulate`, and what it prints.
+
+use super::plexes::PlexKind;
+use super::policies::PolicyKind;
+use super::score::Summary;
+use super::study::{Study, Windows, spread};
+use anyhow::Context as _;
+use clap::{Args, Parser};
+use clockwork_traces::format;
+use clockwork_traces::site::Site;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `simulate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  clockwork simulate --days 2 --seeds 4 --plex tight-batch\n  \
+    clockwork simulate --days 8 --seeds 20 --json > results.json\n  \
+    clockwork simulate --trace mine.trace --plex tight\n\n\
+    A day is 24 periods of an hour; every seed runs every day. The objective of a day is what the plain hash reaches \
+    in all but 11 of its periods.")]
+pub struct SimulateArgs {
+    /// Days, spread over the hours of the workload
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    days: usize,
+    /// Seeds: popularity of files, default rule, arrivals, disturbances
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
+    seeds: usize,
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    first_seed: u64,
+    /// Which days
+    #[arg(long, value_enum, default_value_t = Windows::Kept)]
+    windows: Windows,
+    /// Only these plexes
+    #[arg(long, value_enum, value_delimiter = ',')]
+    plex: Vec<PlexKind>,
+    /// Only these policies (those that they are held against run in any case)
+    #[arg(long, value_enum, value_delimiter = ',')]
+    policy: Vec<PolicyKind>,
+    /// Traces to use instead of the bundled sites, all with the same weight
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    trace: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs policies side by side on a simulated plex.
+#[derive(Debug, Parser)]
+#[command(name = "fstress-replay simulate")]
+struct Command {
+    #[command(flatten)]
+    args: SimulateArgs,
+}
+
+/// Runs `fstress-replay simulate ...` where that is what the program was called with.
+pub fn main_if_asked(words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let mut words = words.skip(1).peekable();
+    if words.peek()?.to_str() != Some("simulate") {
+        return None;
+    }
+    Some(match run(&Command::parse_from(words).args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("fstress-replay: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a whole number from 1 on".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn or_all<T: Copy>(chosen: &[T], all: &[T]) -> Vec<T> {
+    if chosen.is_empty() { all.to_vec() } else { chosen.to_vec() }
+}
+
+/// Simulates and returns what is to be printed.
+///
+/// # Errors
+/// Traces that cannot be read or are too short.
+pub fn run(args: &SimulateArgs) -> anyhow::Result<String> {
+    let study = study(args)?;
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("simulating [{bar:30}] {percent:>3}% {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    let summaries = study.run(&|count| {
+        bar.set_length(count as u64);
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    if args.json {
+        Ok(serde_json::json!({ "days": study.starts, "seeds": study.seeds.len(), "policies": summaries })
+            .to_string()
+            + "\n")
+    } else {
+        Ok(text(&study, &summaries))
+    }
+}
+
+fn study(args: &SimulateArgs) -> anyhow::Result<Study> {
+    let sites = args.trace.iter().map(site).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut starts = args.windows.starts();
+    let mut plexes = or_all(&args.plex, &PlexKind::ALL);
+    if !sites.is_empty() {
+        // The batch and the weight of `campus` belong to the bundled sites.
+        plexes.retain(|plex| !matches!(plex, PlexKind::TightBatch | PlexKind::FullCampus));
+        anyhow::ensure!(
+            !plexes.is_empty(),
+            "--trace: plexes tight-batch and full-campus are of the bundled sites alone"
+        );
+        starts = days_of(&sites)?;
+    }
+    Ok(Study {
+        starts: spread(&starts, args.days),
+        seeds: (0..args.seeds as u64).map(|index| args.first_seed + index).collect(),
+        plexes,
+        policies: or_all(&args.policy, &PolicyKind::ALL),
+        sites: (!sites.is_empty()).then_some(sites),
+    })
+}
+
+fn site(path: &PathBuf) -> anyhow::Result<(Site, f64)> {
+    let named = || format!("--trace {}", path.display());
+    let bytes = std::fs::read(path).with_context(named)?;
+    let trace = format::read(&bytes).with_context(named)?;
+    Ok((Site::from_trace(&trace, clockwork_traces::bundled::SEED), 1.0))
+}
+
+/// Days of imported sites: every 50 hours from the second half on, such that all sites have all hours of the day and of
+/// the one before.
+fn days_of(sites: &[(Site, f64)]) -> anyhow::Result<Vec<u32>> {
+    let shortest = sites.iter().map(|(site, _)| site.hours.len()).min().unwrap_or(0);
+    let whole = |start: &u32| {
+        let hours = start - 24..start + 24;
+        sites.iter().all(|(site, _)| hours.clone().all(|hour| site.total(hour).is_some()))
+    };
+    let end = u32::try_from(shortest).unwrap_or(u32::MAX);
+    let first = (end / 2).clamp(48, 300);
+    let starts: Vec<u32> = (first..end.saturating_sub(23)).step_by(50).filter(whole).collect();
+    anyhow::ensure!(
+        !starts.is_empty(),
+        "--trace: no day of 24 hours after a day before it without gaps in {end} hours"
+    );
+    Ok(starts)
+}
+
+/// A table for each plex.
+fn text(study: &Study, summaries: &[Summary]) -> String {
+    let mut text = format!(
+        "{} days (from hours {}), {} seeds each; means a day\n",
+        study.starts.len(),
+        study.starts.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+        study.seeds.len()
+    );
+    for plex in &study.plexes {
+        text += &format!(
+            "\n{:<19} {:>7} {:>5} {:>5} {:>6} {:>6} {:>8} {:>6} {:>6} {:>5} {:>6} {:>7} {:>7}\n",
+            plex.name(),
+            "to best",
+            "met",
+            "least",
+            "harmed",
+            "/base",
+            "/reactive",
+            "MAPE",
+            "median",
+            "66 %",
+            "moves",
+            "returns",
+            "alarms"
+        );
+        for s in summaries.iter().filter(|s| s.plex == plex.name()) {
+            let part = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
+            text += &format!(
+                "{:<19} {:>7.3} {:>5.2} {:>5.0} {:>6.2} {:>6.2} {:>8} {:>6} {:>6} {:>5} {:>6.1} {:>7.2} {:>7.2}\n",
+                s.policy,
+                s.ratio_to_best,
+                s.periods_met,
+                s.periods_met_min,
+                s.harmed,
+                s.worst_over_base,
+                part(s.worst_over_reactive),
+                part(s.response_mape),
+                part(s.response_median_error),
+                part(s.coverage66),
+                s.moves,
+                s.returns_within_6,
+                s.false_alarms_in_48
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,210 @@
+//! Many days: windows, seeds, plexes and policies, on as many threads as there are cores.
+
+use super::best::best;
+use super::controlled::{Controlled, forecasts};
+use super::day::{self, Day};
+use super::demand::{Demand, Jump};
+use super::plexes::{DemandKind, PlexKind, SimPlex};
+use super::policies::{PolicyKind, static_place};
+use super::score::{Against, Score, Summary, objective_ms};
+use super::world::{Routing, World};
+use anyhow::Context as _;
+use clap::ValueEnum;
+use clockwork_forecaster::controller::Forecasts;
+use clockwork_traces::site::Site;
+use clockwork_traces::workload::Workload;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// First hours of the days, every second of which was looked at while parameters were chosen.
+const WINDOWS: (u32, u32, u32) = (300, 1250, 50);
+
+/// Which windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Windows {
+    /// Those kept aside: hours 350, 450, .. 1250. No parameter was chosen by them
+    Kept,
+    /// Those on which parameters were chosen: hours 300, 400, .. 1200
+    Tuning,
+}
+
+impl Windows {
+    /// First hours of the days.
+    #[must_use]
+    pub fn starts(self) -> Vec<u32> {
+        let (first, last, step) = WINDOWS;
+        let skip = if self == Self::Tuning { 0 } else { 1 };
+        (first..=last).step_by(step as usize).skip(skip).step_by(2).collect()
+    }
+}
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// First hours of the days.
+    pub starts: Vec<u32>,
+    /// Seeds.
+    pub seeds: Vec<u64>,
+    /// Plexes.
+    pub plexes: Vec<PlexKind>,
+    /// Policies reported; those that they are held against run in any case.
+    pub policies: Vec<PolicyKind>,
+    /// Sites with their weights instead of the bundled ones.
+    pub sites: Option<Vec<(Site, f64)>>,
+}
+
+/// `count` of these, spread evenly.
+#[must_use]
+pub fn spread(starts: &[u32], count: usize) -> Vec<u32> {
+    let count = count.min(starts.len());
+    (0..count).map(|index| starts[index * starts.len() / count]).collect()
+}
+
+/// One demand: what plexes with the same demand share.
+struct Shared {
+    workload: Workload,
+    demand: Demand,
+    jumps: Vec<Jump>,
+    forecasts: Vec<Arc<Forecasts>>,
+    seed: u64,
+}
+
+impl Shared {
+    fn new(study: &Study, kind: DemandKind, start: u32, seed: u64) -> anyhow::Result<Self> {
+        let workload = match &study.sites {
+            Some(sites) => Workload::new(sites.clone(), seed)?,
+            None => kind.workload(start, seed)?,
+        };
+        let jumps = kind.jumps(&workload, PlexKind::Tight.capacities().len(), seed, start);
+        let hot = kind.hot(&workload, seed);
+        let demand = Demand::draw(&workload, start, seed, hot, &jumps).with_context(|| {
+            format!("the workload lacks hours of the day from hour {start}, or of the day before")
+        })?;
+        let forecasts =
+            if study.policies.iter().any(|policy| policy.plans()) { forecasts(&demand)? } else { Vec::new() };
+        Ok(Self { workload, demand, jumps, forecasts, seed })
+    }
+
+    fn world<'a>(&self, plex: &'a SimPlex, routing: Routing) -> World<'a> {
+        World::new(plex, routing, self.workload.files().iter().map(|file| file.bytes), self.seed)
+    }
+
+    /// All policies' days on one plex.
+    fn run(&self, kind: PlexKind, policies: &[PolicyKind]) -> anyhow::Result<Vec<(PolicyKind, Score)>> {
+        let plex = SimPlex::of_kind(kind, &self.workload, &self.demand, self.seed, self.jumps.clone())?;
+        let mut world = self.world(&plex, Routing::Files);
+        let before = day::learn(&self.demand, &mut world);
+        let base = day::pass(&self.demand, &mut world.clone(), None);
+        let x = objective_ms(&base);
+        let statically = static_place(&plex, &self.demand);
+        let best_day = self.best_day(&plex, &world, &statically);
+        let run = |policy: PolicyKind| -> anyhow::Result<Day> {
+            match policy {
+                PolicyKind::Default => Ok(base.clone()),
+                PolicyKind::Best => Ok(best_day.clone()),
+                PolicyKind::Static => {
+                    let mut world = world.clone();
+                    world.place_warm(&statically);
+                    Ok(day::pass(&self.demand, &mut world, None))
+                }
+                PolicyKind::RoundRobin | PolicyKind::LeastOutstanding => {
+                    Ok(day::pass(&self.demand, &mut self.world(&plex, policy.routing()), None))
+                }
+                _ => {
+                    let mut planner =
+                        Controlled::new(policy, &plex, &self.demand, &self.forecasts, &before, x)?;
+                    Ok(day::pass(&self.demand, &mut world.clone(), Some(&mut planner)))
+                }
+            }
+        };
+        let held_against_reactive = policies.iter().any(|policy| policy.plans());
+        let reactive = held_against_reactive.then(|| run(PolicyKind::Reactive)).transpose()?;
+        let disturbed = |period: usize, sixth: usize| {
+            self.jumps.iter().any(|jump| jump.on(period * super::demand::SIXTHS + sixth))
+        };
+        let against = Against {
+            base: &base,
+            best: &best_day,
+            reactive: reactive.as_ref(),
+            objective_ms: x,
+            disturbed: &disturbed,
+        };
+        let scored = |policy: &PolicyKind| {
+            let day = match (&reactive, policy) {
+                (Some(day), PolicyKind::Reactive) => day.clone(),
+                _ => run(*policy)?,
+            };
+            Ok((*policy, Score::of(&day, &against)))
+        };
+        policies.iter().map(scored).collect()
+    }
+
+    fn best_day(&self, plex: &SimPlex, world: &World<'_>, statically: &[u16]) -> Day {
+        struct Clairvoyant<'a> {
+            plex: &'a SimPlex,
+            demand: &'a Demand,
+            statically: &'a [u16],
+        }
+        let clairvoyant = Clairvoyant { plex, demand: &self.demand, statically };
+        let mut world = world.clone();
+        let mut all = Day::default();
+        let mut last: Vec<u16> = statically.to_vec();
+        for (period, heat) in self.demand.day.iter().enumerate() {
+            let found =
+                best(clairvoyant.plex, &heat.total, period, &[&last, clairvoyant.statically, &plex.home]);
+            world.place_warm(&found.place);
+            for sixth in 0..super::demand::SIXTHS {
+                world.pass(
+                    &clairvoyant.demand.day[period],
+                    super::demand::signed(period * super::demand::SIXTHS + sixth),
+                );
+            }
+            all.periods.push(world.take());
+            last = found.place;
+        }
+        all
+    }
+}
+
+impl Study {
+    /// Runs it; `step` is called after each day of one demand, with how many there are.
+    ///
+    /// # Errors
+    /// Hours that a workload does not have.
+    pub fn run(&self, step: &(dyn Fn(usize) + Sync)) -> anyhow::Result<Vec<Summary>> {
+        let mut kinds: Vec<DemandKind> = self.plexes.iter().map(|plex| plex.demand()).collect();
+        kinds.dedup();
+        let tasks: Vec<(DemandKind, u32, u64)> = self
+            .seeds
+            .iter()
+            .flat_map(|seed| self.starts.iter().map(move |start| (*start, *seed)))
+            .flat_map(|(start, seed)| kinds.iter().map(move |kind| (*kind, start, seed)))
+            .collect();
+        let count = tasks.len();
+        let one = |(kind, start, seed): &(DemandKind, u32, u64)| {
+            let shared = Shared::new(self, *kind, *start, *seed)?;
+            let mut scores = Vec::new();
+            for plex in self.plexes.iter().filter(|plex| plex.demand() == *kind) {
+                scores.extend(
+                    shared
+                        .run(*plex, &self.policies)?
+                        .into_iter()
+                        .map(|(policy, score)| ((*plex, policy), score)),
+                );
+            }
+            step(count);
+            Ok(scores)
+        };
+        let all: Vec<Vec<((PlexKind, PolicyKind), Score)>> =
+            tasks.par_iter().map(one).collect::<anyhow::Result<_>>()?;
+        let mut grouped: BTreeMap<(PlexKind, PolicyKind), Vec<&Score>> = BTreeMap::new();
+        for (key, score) in all.iter().flatten() {
+            grouped.entry(*key).or_default().push(score);
+        }
+        Ok(grouped
+            .into_iter()
+            .map(|((plex, policy), scores)| Summary::of(policy.name(), plex.name(), &scores))
+            .collect())
+    }
+}
