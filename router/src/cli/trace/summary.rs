@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn a_day_is_found_in_hours_with_gaps() {
-        let total = |hour: u64| (!hour.is_multiple_of(17)).then(|| 100 + 90 * u64::from(hour % 24 > 8) + hour * 7 % 13);
+        let total = |hour: u64| {
+            (!hour.is_multiple_of(17)).then(|| 100 + 90 * u64::from(hour % 24 > 8) + hour * 7 % 13)
+        };
         let totals: Vec<Option<u64>> = (0..24 * 20).map(total).collect();
         assert_eq!(found_cycles(&totals).and_then(|cycles| cycles.first().copied()), Some(24));
         assert_eq!(found_cycles(&[None; 5]), None);
