@@ -87,10 +87,7 @@ impl DemoPlex {
             stores.push(store::serve(spec, Arc::clone(namespace)).await?);
         }
         let addresses: Vec<SocketAddr> = stores.iter().map(|store| store.address).collect();
-        let plex = match Plex::start(config(spec, &addresses, PORT)?, true).await {
-            Err(crate::plex::PlexError::Listen(_)) => Plex::start(config(spec, &addresses, 0)?, true).await,
-            started => started,
-        };
+        let plex = Plex::start(config(spec, &addresses, free_port())?, true).await;
         let plex = Arc::new(plex.context("the demo's router cannot start")?);
         for (name, health) in plex.stores() {
             anyhow::ensure!(
@@ -143,6 +140,13 @@ impl DemoPlex {
             store.stop().await;
         }
     }
+}
+
+/// The demo's port, if nobody else listens there. The router's own listeners would share it with another demo's, and each
+/// would get some of the other's calls.
+fn free_port() -> u16 {
+    let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).is_ok();
+    if free { PORT } else { 0 }
 }
 
 fn config(spec: &DemoSpec<'_>, stores: &[SocketAddr], port: u16) -> anyhow::Result<Config> {
