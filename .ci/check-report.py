@@ -49,9 +49,11 @@ def check_passes(report):
     yield strip(base) == strip(report["periods"]), "the periods are those of the base pass"
     yield len(fixed) == len(adjusted) == 24, f"{len(fixed)} and {len(adjusted)} hours with files moved are 24"
     objective = report["objective"]["ms"]
-    missed = sum(p["max_mean_response_ms"] > objective for p in base)
+    # In an hour of less than half a second a busy machine may have measured nothing.
+    greatest = lambda period: period["max_mean_response_ms"] or 0
+    missed = sum(greatest(p) > objective for p in base)
     yield missed == 11, f"the default rule misses the objective, {objective:.2f} ms, in {missed} hours: 11"
-    met = sum(p["max_mean_response_ms"] <= objective for p in adjusted)
+    met = sum(greatest(p) <= objective for p in adjusted)
     yield met == report["adjusted"]["met"], f"Clockwork meets it in {met} hours, as the report says"
     moves = [m for m in report["moves"] if m["by"] != "return"]
     yield len(moves) > 0, f"Clockwork moved {len(moves)} files: some"

@@ -2,7 +2,7 @@
 
 use super::plex::{DemoPlex, EXPORT};
 use super::show::Progress;
-use crate::heat::PeriodRecord;
+use crate::heat::{FileCounts, PeriodRecord, PeriodSpan};
 use crate::plex::Plex;
 use anyhow::Context as _;
 use clockwork_traces::workload::Workload;
@@ -123,21 +123,33 @@ async fn closed(
     hours: usize,
 ) -> anyhow::Result<Vec<PeriodRecord>> {
     let begin = Instant::now();
-    // A period closes when a timer wakes up: some milliseconds late, never early by more than one.
-    let half = u64::try_from(hour.as_millis() / 2)?;
+    let hour_ms = u64::try_from(hour.as_millis())?.max(1);
+    let end_unix_ms = start_unix_ms + hour_ms * hours as u64;
+    // A period closes when a timer wakes up, some milliseconds late: it is known by its middle.
+    let middle = |record: &PeriodRecord| record.span.start_unix_ms + record.span.length_ms / 2;
     loop {
-        let recent = plex.recent(hours + 1);
-        let day: Vec<PeriodRecord> = (recent.iter())
-            .filter(|record| record.span.start_unix_ms + half > start_unix_ms)
-            .map(|record| PeriodRecord::clone(record))
-            .take(hours)
-            .collect();
-        if day.len() == hours {
-            return Ok(day);
+        let recent = plex.recent(2 * hours);
+        let over = recent
+            .last()
+            .is_some_and(|last| last.span.start_unix_ms + last.span.length_ms + hour_ms / 2 > end_unix_ms);
+        if over {
+            let of = |number: u64| {
+                let span = PeriodSpan { start_unix_ms: start_unix_ms + number * hour_ms, length_ms: hour_ms };
+                let found = recent.iter().find(|record| {
+                    (span.start_unix_ms..span.start_unix_ms + hour_ms).contains(&middle(record))
+                });
+                found.map_or_else(|| nothing(span), |record| PeriodRecord::clone(record))
+            };
+            return Ok((0..hours as u64).map(of).collect());
         }
-        anyhow::ensure!(begin.elapsed() < hour + PATIENCE, "{} of {hours} periods were closed", day.len());
+        anyhow::ensure!(begin.elapsed() < hour + PATIENCE, "the day's last period was not closed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// An hour that was not measured by itself: the machine was so busy that its period closed with the next.
+fn nothing(span: PeriodSpan) -> PeriodRecord {
+    PeriodRecord { span, stores: Vec::new(), files: Vec::new(), other: FileCounts::default() }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ const HOUR_QUICK: Duration = Duration::from_millis(400);
 /// Weight of the nightly batch beside the sites of the default workload.
 const BATCH_WEIGHT: f64 = 0.3;
 /// From the import of the past to the day's first hour: the plex starts and the files are looked up.
-const PREPARATIONS: Duration = Duration::from_secs(7);
+const PREPARATIONS: Duration = Duration::from_secs(5);
 /// Part of the periods in which the objective is to be met.
 const CONFIDENCE: f64 = 0.66;
 
