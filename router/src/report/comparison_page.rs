@@ -67,7 +67,7 @@ fn passes(report: &Report, comparison: &Comparison) -> Markup {
     });
     let chart = Chart {
         label: "Chart: the slowest store's mean response time in each hour, by pass".into(),
-        axis: "slowest store's mean response time, ms",
+        axis: "slowest store's mean, ms",
         unit: "ms",
         hours: hours(report),
         peak: peak(report),
