@@ -5,11 +5,10 @@
 //! ([`crate::demand::share`]), and its share at the same time of past days, which knows a nightly batch. Hot files are
 //! half that, half their own forecast.
 //!
-//! Heat to plan with is on the safe side: for the next period the larger of the last count and a slow share (.05) of the
-//! total's forecast, further ahead the larger of slow share and forecast. Files that a schedule wakes are planned with their
-//! forecast, and the others' slow shares are of what is left of the total. (The last share of the forecast total in place
-//! of the last count was tried: ratios to the best on tuning windows 1.049 against 1.061, but 1.247 against 1.168 with the
-//! nightly batch and 1.143 against 1.088 with the full campus.)
+//! Heat to plan with is on the safe side: for the next period the larger of a slow share (.05) of the total's forecast and
+//! the last share of it (the last count instead, where the last total was beyond the noise of its forecast), further
+//! ahead the larger of slow share and forecast. Files that a schedule wakes are planned with their forecast, and the
+//! others' shares are of what is left of the total.
 
 use std::sync::Arc;
 
@@ -41,6 +40,8 @@ const EVIDENCE_ASKED: f64 = 4.0;
 const EVIDENCE_TEMPER: f64 = 0.5;
 /// Weight of its share at the time of day from which a file goes by a schedule.
 const SCHEDULED: f64 = 0.5;
+/// Deviations of the total's forecast within which the last period's total is noise.
+const SURGE_DEVIATIONS: f64 = 3.0;
 /// Part of the total that is left at least for files that go by no schedule.
 const REST_LEAST: f64 = 0.1;
 /// How far forecasts of files are scaled to add up to the total's.
@@ -416,16 +417,22 @@ impl Tracker {
         let horizon = total.horizon();
         let inverse = if self.slow_total > 0.0 { 1.0 / self.slow_total } else { 0.0 };
         let mut rest: Vec<f64> = total.mean().iter().map(|mean| mean * self.listed()).collect();
-        let mut slow = 0.0;
+        let (mut slow, mut newest) = (0.0, 0.0);
         for (row, file) in planning.rows_mut().chunks_exact(horizon).zip(&self.files) {
             if file.is_scheduled() {
                 rest.iter_mut().zip(row).for_each(|(rest, heat)| *rest -= f64::from(*heat));
             } else {
                 slow += f64::from(file.slow) * inverse;
+                newest += f64::from(file.newest);
             }
         }
         let least = total.mean().iter().map(|mean| REST_LEAST * mean);
         rest.iter_mut().zip(least).for_each(|(rest, least)| *rest = rest.max(least));
+        // Within its own noise the last total says nothing that the forecast does not know; beyond, it does.
+        let turn = if newest > 0.0 { rest[0] / newest } else { 1.0 };
+        let noise =
+            SURGE_DEVIATIONS * log_deviations(total).map_or(0.0, |d| d.first().copied().unwrap_or(0.0));
+        let turn = if turn.ln().abs() <= noise { turn } else { 1.0 };
         let per_slow = if slow > 0.0 { inverse / slow } else { 0.0 };
         for (row, file) in planning.rows_mut().chunks_exact_mut(horizon).zip(&self.files) {
             if file.is_scheduled() {
@@ -434,7 +441,8 @@ impl Tracker {
             let share = f64::from(file.slow) * per_slow;
             for (h, heat) in row.iter_mut().enumerate() {
                 let steady = (share * rest[h]) as f32;
-                *heat = steady.max(if h > 0 { *heat } else { file.newest });
+                let last = turn * f64::from(file.newest);
+                *heat = steady.max(if h > 0 { *heat } else { last as f32 });
             }
         }
         planning

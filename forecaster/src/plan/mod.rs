@@ -1,7 +1,7 @@
 //! The plan: which files to move so that every store meets the objective, given heat and response curves.
 //!
 //! [`plan()`] is a pure function of heat in the periods ahead ([`Heat`]), response against load ([`LoadCurve`]), the plex
-//! as it is ([`PlexView`]) and what was moved lately ([`Past`]). [`static_assignment`] is what doing it once would give,
+//! as it is ([`PlexView`](crate::controller::PlexView)) and what was moved lately ([`Past`]). [`static_assignment`] is what doing it once would give,
 //! [`balanced_weights`] what the default rule would do best with.
 //!
 //! | [`Rule`] | begins when | ends when |

@@ -12,11 +12,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Parts that a period is watched in.
 pub const SIXTHS: usize = 6;
-
-/// A number of periods or sixths as a difference.
-pub(crate) fn signed(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
 /// Periods of a simulated day.
 pub const DAY: usize = 24;
 /// Periods of history before the day, where there are so many.
@@ -92,6 +87,11 @@ pub struct Demand {
     pub learning: Vec<PeriodHeat>,
     /// The day.
     pub day: Vec<PeriodHeat>,
+}
+
+/// A count as a signed number: periods before the day are negative.
+pub(super) fn signed(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A generator for one purpose of one seed.
@@ -170,17 +170,15 @@ fn period(
     let mut rng = rng_for(seed, "period", u64::from(hour));
     let count = sites.iter().max().map_or(0, |site| site + 1);
     let parts: Vec<[f64; SIXTHS]> = (0..count).map(|_| uneven(&mut rng)).collect();
-    let of_sixth = |sixth: usize| {
+    let mut one = |sixth: usize| {
         let mut part: Vec<f64> =
             rates.iter().zip(sites).map(|(rate, site)| rate * scale * parts[*site][sixth]).collect();
         if let Some((jumps, index)) = jumps {
             jumps.iter().filter(|jump| jump.on(index + sixth)).for_each(|jump| jump.apply(&mut part, sites));
         }
-        part
+        part.iter().map(|rate| poisson(*rate, &mut rng)).collect::<Vec<f32>>()
     };
-    let sixths: Vec<Vec<f32>> = (0..SIXTHS)
-        .map(|sixth| of_sixth(sixth).iter().map(|rate| poisson(*rate, &mut rng)).collect())
-        .collect();
+    let sixths: Vec<Vec<f32>> = (0..SIXTHS).map(&mut one).collect();
     let total = (0..rates.len()).map(|file| sixths.iter().map(|sixth| sixth[file]).sum()).collect();
     PeriodHeat { sixths, total }
 }

@@ -3,7 +3,7 @@
 use super::best::best;
 use super::controlled::{Controlled, forecasts};
 use super::day::{self, Day};
-use super::demand::{Demand, Jump};
+use super::demand::{Demand, Jump, SIXTHS, signed};
 use super::plexes::{DemandKind, PlexKind, SimPlex};
 use super::policies::{PolicyKind, static_place};
 use super::score::{Against, Score, Summary, objective_ms};
@@ -120,9 +120,8 @@ impl Shared {
         };
         let held_against_reactive = policies.iter().any(|policy| policy.plans());
         let reactive = held_against_reactive.then(|| run(PolicyKind::Reactive)).transpose()?;
-        let disturbed = |period: usize, sixth: usize| {
-            self.jumps.iter().any(|jump| jump.on(period * super::demand::SIXTHS + sixth))
-        };
+        let disturbed =
+            |period: usize, sixth: usize| self.jumps.iter().any(|jump| jump.on(period * SIXTHS + sixth));
         let against = Against {
             base: &base,
             best: &best_day,
@@ -141,24 +140,14 @@ impl Shared {
     }
 
     fn best_day(&self, plex: &SimPlex, world: &World<'_>, statically: &[u16]) -> Day {
-        struct Clairvoyant<'a> {
-            plex: &'a SimPlex,
-            demand: &'a Demand,
-            statically: &'a [u16],
-        }
-        let clairvoyant = Clairvoyant { plex, demand: &self.demand, statically };
         let mut world = world.clone();
         let mut all = Day::default();
         let mut last: Vec<u16> = statically.to_vec();
         for (period, heat) in self.demand.day.iter().enumerate() {
-            let found =
-                best(clairvoyant.plex, &heat.total, period, &[&last, clairvoyant.statically, &plex.home]);
+            let found = best(plex, &heat.total, period, &[&last, statically, &plex.home]);
             world.place_warm(&found.place);
-            for sixth in 0..super::demand::SIXTHS {
-                world.pass(
-                    &clairvoyant.demand.day[period],
-                    super::demand::signed(period * super::demand::SIXTHS + sixth),
-                );
+            for sixth in 0..SIXTHS {
+                world.pass(heat, signed(period * SIXTHS + sixth));
             }
             all.periods.push(world.take());
             last = found.place;
@@ -173,8 +162,12 @@ impl Study {
     /// # Errors
     /// Hours that a workload does not have.
     pub fn run(&self, step: &(dyn Fn(usize) + Sync)) -> anyhow::Result<Vec<Summary>> {
-        let mut kinds: Vec<DemandKind> = self.plexes.iter().map(|plex| plex.demand()).collect();
-        kinds.dedup();
+        let mut kinds: Vec<DemandKind> = Vec::new();
+        for kind in self.plexes.iter().map(|plex| plex.demand()) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
         let tasks: Vec<(DemandKind, u32, u64)> = self
             .seeds
             .iter()
@@ -206,5 +199,48 @@ impl Study {
             .into_iter()
             .map(|((plex, policy), scores)| Summary::of(policy.name(), plex.name(), &scores))
             .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn study(policies: &[PolicyKind]) -> Study {
+        Study {
+            starts: vec![400],
+            seeds: vec![1],
+            plexes: vec![PlexKind::Tight, PlexKind::TightBatch, PlexKind::Loose],
+            policies: policies.to_vec(),
+            sites: None,
+        }
+    }
+
+    #[test]
+    fn windows_for_choosing_and_those_kept_aside_have_none_in_common() {
+        let (kept, tuning) = (Windows::Kept.starts(), Windows::Tuning.starts());
+        assert_eq!((kept.len(), tuning.len()), (10, 10));
+        assert!(kept.iter().all(|start| !tuning.contains(start)));
+        assert_eq!(spread(&kept, 8), [350, 450, 550, 650, 850, 950, 1050, 1150]);
+        assert_eq!(spread(&kept, 99), kept);
+    }
+
+    #[test]
+    fn a_study_is_the_same_every_time_and_what_it_leaves_out_changes_nothing() {
+        let all =
+            study(&[PolicyKind::Default, PolicyKind::Clockwork, PolicyKind::Best]).run(&|_| ()).unwrap();
+        let again = study(&[PolicyKind::Clockwork]).run(&|_| ()).unwrap();
+        assert_eq!((all.len(), again.len()), (9, 3));
+        for summary in &again {
+            assert_eq!(summary.days, 1);
+            assert!(all.contains(summary), "{summary:?}");
+        }
+        for summary in &all {
+            match summary.policy.as_str() {
+                "default" => assert_eq!((summary.periods_met, summary.harmed), (13.0, 0.0)),
+                "best" => assert_eq!(summary.ratio_to_best, 1.0),
+                _ => assert!(summary.worst_over_base < 1.0 && summary.moves > 0.0),
+            }
+        }
     }
 }
