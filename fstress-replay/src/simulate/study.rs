@@ -239,7 +239,7 @@ mod tests {
             match summary.policy.as_str() {
                 "default" => assert_eq!((summary.periods_met, summary.harmed), (13.0, 0.0)),
                 "best" => assert_eq!(summary.ratio_to_best, 1.0),
-                _ => assert!(summary.worst_over_base < 1.0 && summary.moves > 0.0),
+                _ => assert!(summary.moves > 0.0 && summary.ratio_to_best > 0.95),
             }
         }
     }
