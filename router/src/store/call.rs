@@ -208,12 +208,12 @@ pub(super) fn finish(reply: &mut [u8], passed: &Passed, touch: &Touch) -> u32 {
         Ok(Results::Write { verifier_at, .. } | Results::Commit { verifier_at }) => {
             set_u64_at(reply, verifier_at, touch.verifier);
         }
-        Ok(Results::Other) if procedure == Procedure::Fsstat => finish_fsstat(reply, touch),
+        Ok(Results::Other) if procedure == Procedure::Fsstat => finish_fsstat(reply, at, touch),
         // What RFC 1813 section 3.3.20 means by linkmax and name_max: hard links are not made, names as in Linux.
         Ok(Results::Other) if procedure == Procedure::Pathconf => {
-            if let Some(at) = reply.len().checked_sub(24) {
-                set_u32_at(reply, at, 1);
-                set_u32_at(reply, at + 4, 255);
+            if let Some(last) = reply.len().checked_sub(24).filter(|last| *last >= at) {
+                set_u32_at(reply, last, 1);
+                set_u32_at(reply, last + 4, 255);
             }
         }
         _ => {}
@@ -221,9 +221,10 @@ pub(super) fn finish(reply: &mut [u8], passed: &Passed, touch: &Touch) -> u32 {
     0
 }
 
-/// The results of FSSTAT end in six sizes and one more word.
-fn finish_fsstat(reply: &mut [u8], touch: &Touch) {
-    let (Some(space), Some(begin)) = (touch.space, reply.len().checked_sub(6 * 8 + 4)) else { return };
+/// The results of FSSTAT, which begin at `at`, end in six sizes and one more word. Shorter ones stay as they are.
+fn finish_fsstat(reply: &mut [u8], at: usize, touch: &Touch) {
+    let begin = reply.len().checked_sub(6 * 8 + 4).filter(|begin| *begin >= at);
+    let (Some(space), Some(begin)) = (touch.space, begin) else { return };
     for (size, at) in space.into_iter().zip((begin..).step_by(8)) {
         set_u64_at(reply, at, size);
     }
