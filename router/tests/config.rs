@@ -178,7 +178,7 @@ fn types_ranges_and_choices_are_checked() {
         ("[[admin]]\n", "7:1 admin: a list is not allowed; allowed: a table, written [admin]"),
         (
             "[cache]\n",
-            "7:2 cache: no such field; allowed: listen, admin, store, export, routing, limits, health, heat, history, log",
+            "7:2 cache: no such field; allowed: listen, admin, store, export, routing, limits, health, heat, history, control, log",
         ),
         ("[limit]\n", "7:2 limit: no such field; did you mean `limits`?"),
     ];
@@ -306,6 +306,7 @@ store     fast  10.0.0.11:2049  tcp, MOUNT on 20048, 50.0 % of files, repeats ke
 store     slow  10.0.0.12:2049  tcp, MOUNT on 20048, 50.0 % of files, repeats keep XID and port
             /export is /srv/shared there
 history   /var/lib/clockwork/history (10000 periods of 3600 s, at most 4096 MiB)
+control   observe, at most 5 ms in 66 % of the periods, rule margin, guard on
 ";
     assert_eq!(config.summary().to_string(), expected);
 }

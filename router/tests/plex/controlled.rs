@@ -21,7 +21,7 @@ const DAY: u64 = 24;
 const PAST: u64 = 14 * DAY;
 const FILES: u32 = 60;
 /// What the stores can do in a period, and need for one call.
-const STORES: [(&str, f64, f64); 2] = [("a", 900.0, 4.0), ("b", 3_000.0, 2.0)];
+const STORES: [(&str, f64, f64); 2] = [("a", 1_200.0, 4.0), ("b", 3_000.0, 2.0)];
 
 fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
@@ -41,10 +41,10 @@ fn home(file: u32) -> usize {
     table.default_route(table.hash(handle(file).as_bytes())).unwrap().index()
 }
 
-/// One period of a past in which the days are alike: requests by file, and how stores respond to their load.
-fn period(start_unix_ms: u64) -> PeriodRecord {
-    let hour = (start_unix_ms / PERIOD_MS) % DAY;
-    let level = 600.0 + 500.0 * (2.0 * std::f64::consts::PI * hour as f64 / DAY as f64).sin();
+/// One period of a past in which the days are alike: requests by file, and how stores respond to their load. At hour 6 the
+/// load is the greatest: store a is at .8 of what it can do then, and the two together carry it with ease.
+fn period(start_unix_ms: u64, hour: u64) -> PeriodRecord {
+    let level = 264.0 + 200.0 * (2.0 * std::f64::consts::PI * hour as f64 / DAY as f64).sin();
     let noise = 1.0 + 0.02 * ((start_unix_ms / PERIOD_MS * 7919 % 13) as f64 / 6.0 - 1.0);
     let heat =
         |file: u32| level * noise * 3.0 / f64::from(FILES) / (0.4 + f64::from(file) / f64::from(FILES));
@@ -68,11 +68,13 @@ fn period(start_unix_ms: u64) -> PeriodRecord {
     PeriodRecord { span, stores, files, other: FileCounts::default() }
 }
 
-/// Writes a past that ends so many periods from now into a history.
+/// Writes a past that ends so many periods from now into a history. Its last period is hour 0 of a day, whatever the time is:
+/// the day's greatest load is six periods ahead.
 fn import(folder: &Path, ends_in: i64) {
     let now = i64::try_from(now_ms() / PERIOD_MS).unwrap();
     let end = u64::try_from(now + ends_in).unwrap();
-    let records: Vec<_> = (end - PAST..end).map(|number| period(number * PERIOD_MS)).collect();
+    let records: Vec<_> =
+        (0..PAST).map(|index| period((end - PAST + index) * PERIOD_MS, (index + 1) % DAY)).collect();
     History::open(folder, HistoryLimits::default()).unwrap().history.append_all(&records).unwrap();
 }
 
