@@ -2,7 +2,7 @@
 
 use super::MountReply;
 use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
-use super::mmsg::{BATCH, HEADROOM, ReceiveBatch};
+use super::mmsg::{HEADROOM, ReceiveBatch};
 use super::ports::Ports;
 use super::shard::{Inner, Shard};
 use crate::heat::Recorder;
@@ -297,10 +297,10 @@ pub(crate) async fn serve_datagrams(shard: Rc<Shard>, socket: std::net::UdpSocke
         // A batch that is not full has emptied the socket: tokio is told, which saves a call that would only say so.
         let _ = socket.try_io(Interest::READABLE, || {
             count = batch.receive(socket.as_fd())?;
-            if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if batch.is_full() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
         route_batch(&shard, &mut batch, count, number, local.is_none());
-        if count == BATCH {
+        if batch.is_full() {
             tokio::task::yield_now().await;
         }
     }

@@ -305,7 +305,7 @@ async fn read_datagrams(shard: &Rc<Shard>, link: LinkId, socket: &UdpSocket) -> 
         let mut count = 0;
         let received = socket.try_io(Interest::READABLE, || {
             count = batch.receive(socket.as_fd())?;
-            if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if batch.is_full() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
         if let Err(error) = received
             && error.kind() != io::ErrorKind::WouldBlock

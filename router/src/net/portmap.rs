@@ -5,7 +5,7 @@
 //! what amplifies other people's attacks.
 
 use super::listen::{ListenError, datagram, stream};
-use super::mmsg::{self, BATCH, HEADROOM, Outgoing, ReceiveBatch};
+use super::mmsg::{self, HEADROOM, Outgoing, ReceiveBatch};
 use clockwork_wire::portmap::{self, Handled, Mapping};
 use clockwork_wire::record::{self, Progress, RecordLimits, RecordReader};
 use clockwork_wire::{mount, nfs3};
@@ -212,7 +212,7 @@ async fn serve_datagrams<K: Fn(SocketAddr) -> bool>(shared: &Portmapper<K>, sock
         let mut count = 0;
         let _ = socket.try_io(Interest::READABLE, || {
             count = batch.receive(socket.as_fd())?;
-            if count < BATCH { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if batch.is_full() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
         });
         for i in 0..count {
             let Some((bytes, peer, to)) = batch.datagram(i) else { continue };
