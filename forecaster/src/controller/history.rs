@@ -92,6 +92,26 @@ impl MemoryHistory {
         self.since_pruned = 0;
     }
 
+    /// Makes what was counted of one file another's past, adding up where both were counted in a period. The first has
+    /// none then.
+    pub(super) fn join(&mut self, from: FileId, into: FileId) {
+        if from == into || into.index() >= HISTORY_FILES_MAX {
+            return;
+        }
+        let Some(counts) = self.files.get_mut(from.index()).map(std::mem::take) else { return };
+        if into.index() >= self.files.len() {
+            self.files.resize_with(into.index() + 1, Vec::new);
+        }
+        let joined = &mut self.files[into.index()];
+        joined.extend(counts);
+        joined.sort_by_key(|count| count.0);
+        joined.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 += if same { later.1 } else { 0.0 };
+            same
+        });
+    }
+
     /// Counts all file entries anew from `origin`: after a jump of the clock that 32 bits do not span.
     fn restart(&mut self, origin: i64) {
         self.totals.clear();

@@ -8,6 +8,7 @@ mod decide;
 mod decision;
 mod forecasts;
 mod history;
+mod join;
 mod reports;
 mod settings;
 mod stores;

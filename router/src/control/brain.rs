@@ -55,6 +55,8 @@ pub(crate) struct Brain {
     files: Files,
     rows: Rows,
     clock: Clock,
+    /// How many handles that took an imported past are kept in the history.
+    taken_kept: usize,
     /// The newest period of the history at the start.
     loaded_until: i64,
 }
@@ -94,11 +96,14 @@ impl Brain {
         let clock = Clock { period_ms };
         let files_max = config.limits.heat_files_max.min(HISTORY_FILES_MAX);
         let controller = Controller::new(settings(config), MemoryHistory::new(PERIODS_LOADED as usize))?;
+        let taken = history.map(super::taken::kept).transpose()?.unwrap_or_default();
+        let taken_before = taken.len();
         let mut brain = Self {
             controller,
-            files: Files::new(files_max),
+            files: Files::new(files_max, taken),
             rows: Rows::new(clock),
             clock,
+            taken_kept: taken_before,
             loaded_until: i64::MIN,
         };
         let Some(history) = history else { return Ok(brain) };
@@ -107,9 +112,27 @@ impl Brain {
         for record in history.periods(first..last) {
             brain.take(&record?, config);
         }
+        brain.files.loaded();
         brain.loaded_until = brain.controller.history().last_period().unwrap_or(i64::MIN);
         brain.remember(&super::kept::decisions(history)?);
+        brain.keep_taken(Some(history));
         Ok(brain)
+    }
+
+    /// Keeps which handles took an imported past, if there are more than before. What cannot be kept is found again by its
+    /// path after a restart.
+    pub(crate) fn keep_taken(&mut self, history: Option<&History>) {
+        let taken = self.files.taken();
+        let (Some(history), true) = (history, taken.len() != self.taken_kept) else { return };
+        match super::taken::keep(history, taken) {
+            Ok(()) => self.taken_kept = taken.len(),
+            Err(error) => tracing::warn!(%error, "which handles took an imported past could not be kept"),
+        }
+    }
+
+    /// Files of an imported past: those that no handle is known of yet, and those that one has taken.
+    pub(crate) fn imported(&self) -> (usize, usize) {
+        (self.files.waiting(), self.files.taken().len())
     }
 
     /// Takes up the moves made before a restart.
@@ -138,17 +161,21 @@ impl Brain {
 
     /// Takes note of a closed period.
     pub(crate) fn take(&mut self, record: &PeriodRecord, config: &Config) -> Taken {
-        let report = match self.rows.add(record, &mut self.files, config) {
-            Closed::Period(report) => report,
-            Closed::Part => return Taken::Part,
-        };
+        let closed = self.rows.add(record, &mut self.files, config);
+        let joins = self.files.take_joins();
+        if !joins.is_empty() {
+            self.controller.join_files(&joins);
+        }
+        let Closed::Period(report) = closed else { return Taken::Part };
         if report.period <= self.loaded_until {
             return Taken::Known;
         }
         let slowest = report.stores.iter().map(|store| store.response_ms).filter(|ms| ms.is_finite());
         let slowest = slowest.fold(None, |max: Option<f64>, ms| Some(max.map_or(ms, |max| max.max(ms))));
         let met = slowest.map(|ms| ms <= config.control.objective_ms);
-        match self.controller.observe(&report) {
+        let observed = self.controller.observe(&report);
+        self.files.recorded(self.controller.history().files());
+        match observed {
             Ok(()) => Taken::Observed { met },
             // The rest of a period that a restart cut in two.
             Err(ObserveError::WentBack { period, last }) if period == last => Taken::Known,
@@ -274,6 +301,9 @@ impl Brain {
             Note::TotalUnfit => {
                 "the total of requests fits no model: the last known total stands in for its forecast".into()
             }
+            Note::Homeless { files } if *files <= self.files.waiting() => format!(
+                "no client has asked for {files} files of the imported past yet: their load lies on all stores, by weight"
+            ),
             Note::Homeless { files } => {
                 format!("{files} files are on no store that is up, beyond what may be moved in a period")
             }
@@ -345,3 +375,6 @@ fn response(predicted: &PredictedResponse) -> ResponseOutlook {
         .into(),
     }
 }
+
+#[cfg(test)]
+mod tests;

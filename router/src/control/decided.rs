@@ -39,6 +39,12 @@ pub struct ControlState {
     pub last: Option<Decided>,
     /// What the guard did in the same period.
     pub guard_last: Vec<Decided>,
+    /// Files of an imported past that no handle is known of yet.
+    #[serde(default)]
+    pub imported_waiting: u64,
+    /// Files of an imported past whose handle is known.
+    #[serde(default)]
+    pub imported_taken: u64,
     /// What an operator should know of the controller; empty when all is well.
     pub trouble: Option<String>,
 }

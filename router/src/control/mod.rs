@@ -4,7 +4,8 @@
 //! takes note of it, forecasts, and decides, on a blocking thread, never on the data path (`brain`). In mode `control` the
 //! moves go the way of an operator's assignments, with one change of the routing table, and never touch what an operator
 //! has assigned; they are marked as the controller's. After each sixth of a period the guard sees the counts so far.
-//! What was decided is kept in the history (`kept`), and shown by status, admin interface and reports ([`Decided`]).
+//! An imported past knows files by path: it becomes that of a handle as soon as one shows up under the path (`files`,
+//! `taken`). What was decided is kept in the history (`kept`), and shown by status, admin interface and reports ([`Decided`]).
 //!
 //! A decision has a deadline, half a period after the one before has closed; what is later is told, and what comes when its
 //! period is over is dropped. Whatever goes wrong here, files stay where they are.
@@ -15,6 +16,7 @@ mod files;
 mod kept;
 mod past;
 mod run;
+mod taken;
 mod view;
 
 pub use decided::{ControlState, Decided, MovedFile, ResponseOutlook, StoreOutlook};

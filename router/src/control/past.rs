@@ -62,7 +62,8 @@ impl Row {
         }
         for file in &record.files {
             let calls = file.counts.calls.total() as f64;
-            match files.number(&file.handle) {
+            let open = |number| self.files.contains_key(&number);
+            match files.number_at(&file.handle, file.path.as_ref(), open) {
                 Some(number) => *self.files.entry(number).or_insert(0.0) += calls,
                 None => self.unlisted += calls,
             }
@@ -164,7 +165,8 @@ mod tests {
 
     #[test]
     fn late_timers_restarts_and_pauses() {
-        let (mut rows, mut files, config) = (Rows::new(Clock { period_ms: 1000 }), Files::new(9), config());
+        let (mut rows, mut files, config) =
+            (Rows::new(Clock { period_ms: 1000 }), Files::new(9, []), config());
         let mut add =
             |start, length, calls| match rows.add(&record(start, length, calls), &mut files, &config) {
                 Closed::Period(report) => Some((report.period, report.total().round())),

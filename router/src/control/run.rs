@@ -119,6 +119,8 @@ async fn load(desk: &Arc<Desk>) -> Option<Brain> {
             let decisions = decisions.ok().flatten().unwrap_or_default();
             let mut said = desk.said();
             said.state.periods_known = brain.periods() as u64;
+            let (waiting, taken) = brain.imported();
+            (said.state.imported_waiting, said.state.imported_taken) = (waiting as u64, taken as u64);
             said.state.last = decisions.iter().rev().find(|decided| decided.sixths == 0).cloned();
             said.decisions = decisions.into_iter().map(Arc::new).collect();
             Some(brain)
@@ -216,6 +218,7 @@ async fn period(desk: &Arc<Desk>, mut brain: Brain, records: Vec<Arc<PeriodRecor
     let mut step = tokio::task::spawn_blocking(move || {
         let config = &work.state.config;
         let taken: Vec<Taken> = records.iter().map(|record| brain.take(record, config)).collect();
+        brain.keep_taken(work.measured.history().map(|history| &**history));
         // Nothing new: what was decided stands.
         let wanted = records.is_empty() || taken.iter().any(|taken| matches!(taken, Taken::Observed { .. }));
         let decided = wanted.then(|| {
@@ -256,8 +259,10 @@ async fn period(desk: &Arc<Desk>, mut brain: Brain, records: Vec<Arc<PeriodRecor
 }
 
 fn count(desk: &Desk, brain: &Brain, taken: &[Taken]) {
+    let (waiting, imported) = brain.imported();
     desk.say(|state| {
         state.periods_known = brain.periods() as u64;
+        (state.imported_waiting, state.imported_taken) = (waiting as u64, imported as u64);
         for taken in taken {
             match taken {
                 Taken::Observed { met } => {

@@ -60,7 +60,8 @@ pub(crate) struct Placed<'v> {
 
 impl Placement for Placed<'_> {
     fn home(&self, file: FileId) -> Option<usize> {
-        let handle = self.files.handle(file)?;
+        // Where a file is whose handle is not known, nobody knows: its load lies on all stores.
+        let handle = self.files.handle(file).filter(|handle| !handle.is_stand_in())?;
         let table = &self.view.table;
         table.default_route(table.hash(handle.as_bytes())).map(clockwork_placement::StoreId::index)
     }
@@ -70,8 +71,9 @@ impl Placement for Placed<'_> {
         (store < self.view.stores.len()).then_some(store)
     }
 
-    /// What an operator has assigned stays. A file with unstable writes may be planned for: it moves when they are committed.
+    /// What an operator has assigned stays, and so does what no handle is known of. A file with unstable writes may be planned for: it moves when they are committed.
     fn pinned(&self, file: FileId) -> bool {
         matches!(self.assigned.get(file.index()), Some(Some((_, By::Operator))))
+            || self.files.handle(file).is_some_and(crate::heat::Handle::is_stand_in)
     }
 }

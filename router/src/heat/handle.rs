@@ -22,6 +22,11 @@ impl Handle {
         Some(Self { len, bytes: kept })
     }
 
+    /// The first bytes of an array; `len` is 1 to [`HANDLE_BYTES_MAX`], and what is behind it is zero.
+    pub(super) const fn of_array(bytes: [u8; HANDLE_BYTES_MAX], len: usize) -> Self {
+        Self { len: len as u8, bytes }
+    }
+
     /// The bytes of the handle, 1 to [`HANDLE_BYTES_MAX`] of them.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)

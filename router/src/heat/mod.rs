@@ -15,12 +15,14 @@ mod names;
 mod period;
 mod recorder;
 mod response;
+mod stand_in;
 
 pub use clockwork_placement::StoreId;
 pub use clockwork_wire::nfs3::Class;
 pub use counts::{CLASSES, ClassCounts, ClassTimes, FileCounts, StoreCounts};
 pub use files::FileToken;
 pub use handle::{HANDLE_BYTES_MAX, Handle};
+pub(crate) use names::show;
 pub use names::{Learnt, Names, PATH_DEPTH_MAX};
 pub use period::{FilePeriod, PeriodRecord, PeriodSpan, ShardPeriod, StorePeriod, merge};
 pub use recorder::{HeatLimits, Recorder, StoreTotals};

@@ -234,7 +234,7 @@ impl Names {
         let mut path = top.to_owned();
         for part in parts.iter().rev() {
             path.push('/');
-            escape(part, &mut path);
+            show(part, &mut path);
         }
         Some(path)
     }
@@ -249,7 +249,8 @@ impl Names {
     }
 }
 
-fn escape(name: &[u8], shown: &mut String) {
+/// Appends a name or path as it is shown: bytes that are not UTF-8, control characters and backslashes escaped.
+pub(crate) fn show(name: &[u8], shown: &mut String) {
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {
             if character == '\\' || character.is_control() {

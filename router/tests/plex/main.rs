@@ -5,6 +5,7 @@ mod changes;
 mod control;
 mod controlled;
 mod files;
+mod imported;
 mod protocol;
 mod raw;
 mod relay;

@@ -83,6 +83,12 @@ pub(super) struct ImportArgs {
     /// Path of the export that the files lie in, for --into-history
     #[arg(long, value_name = "PATH", default_value = "/")]
     export: String,
+    /// What the paths of URLs begin with that lie in the export, and that is taken off, for --into-history
+    #[arg(long, value_name = "PREFIX", default_value = "/", value_parser = prefix)]
+    strip: String,
+    /// The file that a URL with a / at its end is for, for --into-history; empty: the directory itself
+    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    index: String,
     /// NFS calls that a request makes in the mean, for --into-history
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = factor)]
     calls_per_request: f64,
@@ -170,7 +176,12 @@ fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     if let Some(history) = &args.into_history {
         let data = TraceData::read(super::open(temporary.path())?)?;
-        let past = Past { export: &args.export, calls_per_request: args.calls_per_request };
+        let past = Past {
+            export: &args.export,
+            strip: &args.strip,
+            index: &args.index,
+            calls_per_request: args.calls_per_request,
+        };
         let written = warm::write(&data, history, &past)?;
         eprintln!("{written} periods written into {}", history.display());
     }
@@ -270,6 +281,10 @@ fn moment(text: &str) -> Result<i64, String> {
 fn offset(text: &str) -> Result<i32, String> {
     let parsed = time::iso(format!("2000-01-01T00:00{text}").as_bytes()).and_then(|moment| moment.offset_s);
     parsed.ok_or_else(|| format!("{text:?} is not an offset such as +01:00 or -0700"))
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    if text.starts_with('/') { Ok(text.into()) } else { Err(format!("{text:?} does not begin with /")) }
 }
 
 fn factor(text: &str) -> Result<f64, String> {

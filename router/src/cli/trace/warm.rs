@@ -1,33 +1,77 @@
 //! A trace as the past of a plex: its periods, written into a history.
 //!
 //! The files of a log have no file handles, which the history knows files by. So an imported file gets a stand-in
-//! ([`stand_in`]) and its path as the router would show it; whoever reads the history tells by the path which handle is meant
+//! ([`Handle::stand_in`]) and its path as the router would show it; the controller tells by the path which handle is meant
 //! once a client has looked the file up. The stores of that time are unknown: all requests stand under one that is called
 //! [`STORE`], a name that no configuration can have.
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clockwork_traces::trace_file::{FileCount, TraceData};
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::heat::{
-    ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod,
+    ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod, show,
 };
 use crate::history::{History, HistoryLimits};
 
 /// The store that imported requests stand under.
 const STORE: &str = "(imported)";
-/// What the stand-ins for handles begin with; a hash of the path follows.
-const STAND_IN: &[u8; 9] = b"imported:";
 
 /// How requests of a log become calls of a past.
 #[derive(Debug, Clone)]
 pub(super) struct Past<'a> {
     /// Path of the export that the files lie in, as clients mount it.
     pub(super) export: &'a str,
+    /// What the paths of URLs begin with that lie in the export; it is taken off. Requests for others are counted together.
+    pub(super) strip: &'a str,
+    /// The file that a URL with a `/` at its end is for; empty: the directory itself.
+    pub(super) index: &'a str,
     /// NFS calls that a request makes.
     pub(super) calls_per_request: f64,
+}
+
+/// Files as the plex will know them. Several paths of a trace may be one file.
+struct Files {
+    /// The file of each path; none for those outside of the export.
+    of_path: Vec<Option<usize>>,
+    files: Vec<(Handle, Arc<str>)>,
+}
+
+impl Files {
+    fn of<'p>(paths: impl Iterator<Item = &'p [u8]>, past: &Past<'_>) -> Self {
+        let mut known: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut files = Self { of_path: Vec::new(), files: Vec::new() };
+        for path in paths {
+            let file = past.path_of(path).map(|path| {
+                let path: Arc<str> = path.into();
+                *known.entry(path).or_insert_with_key(|path| {
+                    files.files.push((Handle::stand_in(path), Arc::clone(path)));
+                    files.files.len() - 1
+                })
+            });
+            files.of_path.push(file);
+        }
+        files
+    }
+}
+
+impl Past<'_> {
+    /// The path of a URL as the router will show the file: empty components and `.` left out, as clients leave them out.
+    fn path_of(&self, path: &[u8]) -> Option<String> {
+        let strip = self.strip.trim_end_matches('/').as_bytes();
+        let inside = path.strip_prefix(strip).filter(|rest| rest.first() == Some(&b'/'))?;
+        let index = if inside.ends_with(b"/") { self.index.as_bytes() } else { b"" };
+        let mut shown = self.export.trim_end_matches('/').to_owned();
+        for component in inside.split(|byte| *byte == b'/').chain([index]) {
+            if !matches!(component, b"" | b".") {
+                shown.push('/');
+                show(component, &mut shown);
+            }
+        }
+        Some(if shown.is_empty() { "/".into() } else { shown })
+    }
 }
 
 /// Writes all known periods of a trace into a history, the oldest first; how many. A history that has periods of this time
@@ -45,8 +89,7 @@ pub(super) fn write(data: &TraceData, folder: &Path, past: &Past<'_>) -> anyhow:
         "the history in {} has {there} periods of this time already; nothing was added",
         folder.display()
     );
-    let files: Vec<(Handle, Arc<str>)> =
-        data.files.iter().map(|file| named(&file.path, past.export)).collect::<anyhow::Result<_>>()?;
+    let files = Files::of(data.files.iter().map(|file| file.path.as_slice()), past);
     let mut written = 0;
     for period in first..first + periods.cast_signed() {
         // A missing period stays missing: it has no record.
@@ -64,43 +107,18 @@ fn start_ms(data: &TraceData, period: i64) -> anyhow::Result<u64> {
     seconds.and_then(|s| s.checked_mul(1_000)).context("a history has no periods before 1970; give --start")
 }
 
-fn named(path: &[u8], export: &str) -> anyhow::Result<(Handle, Arc<str>)> {
-    let mut bytes = STAND_IN.to_vec();
-    bytes.extend(xxh3_128(path).to_be_bytes());
-    let handle = Handle::new(&bytes).context("a stand-in is as long as a handle may be")?;
-    let shown =
-        format!("{}/{}", export.trim_end_matches('/'), shown(path.strip_prefix(b"/").unwrap_or(path)));
-    Ok((handle, shown.into()))
-}
-
-/// A path as the router shows it: control characters, backslashes and what is no UTF-8 escaped.
-fn shown(path: &[u8]) -> String {
-    let mut shown = String::new();
-    for chunk in path.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            if character == '\\' || character.is_control() {
-                shown.extend(character.escape_default());
-            } else {
-                shown.push(character);
-            }
-        }
-        shown.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
-    }
-    shown
-}
-
 fn record(
     data: &TraceData,
     period: i64,
     counts: &[FileCount],
-    files: &[(Handle, Arc<str>)],
+    files: &Files,
     past: &Past<'_>,
 ) -> anyhow::Result<PeriodRecord> {
     let scaled = |requests: u64| (requests as f64 * past.calls_per_request).round() as u64;
     let mut store = StoreCounts::default();
-    let mut of_files = Vec::with_capacity(counts.len());
+    let mut other = FileCounts::default();
+    let mut of_files: HashMap<usize, FileCounts> = HashMap::with_capacity(counts.len());
     for count in counts {
-        let Some((handle, path)) = files.get(count.file as usize) else { continue };
         let reads = scaled(count.requests.saturating_sub(count.writes));
         let calls = ClassCounts { reads, writes: scaled(count.writes), metadata: 0 };
         let all_writes = count.writes == count.requests;
@@ -109,14 +127,20 @@ fn record(
         store.bytes_read = store.bytes_read.saturating_add(bytes_read);
         store.bytes_written = store.bytes_written.saturating_add(bytes_written);
         let counts = FileCounts { calls, bytes_read, bytes_written };
-        of_files.push(FilePeriod { handle: *handle, store: 0, path: Some(path.clone()), counts });
+        let file = files.of_path.get(count.file as usize).copied().flatten();
+        file.map_or(&mut other, |file| of_files.entry(file).or_default()).add(&counts);
     }
+    let listed = of_files.into_iter().filter_map(|(file, counts)| {
+        let (handle, path) = files.files.get(file)?;
+        Some(FilePeriod { handle: *handle, store: 0, path: Some(Arc::clone(path)), counts })
+    });
+    let of_files = listed.collect();
     let span = PeriodSpan {
         start_unix_ms: start_ms(data, period)?,
         length_ms: u64::from(data.head.period_s) * 1_000,
     };
     let stores = vec![StorePeriod { name: STORE.into(), counts: store }];
-    let mut record = PeriodRecord { span, stores, files: of_files, other: FileCounts::default() };
+    let mut record = PeriodRecord { span, stores, files: of_files, other };
     record.sort_files();
     Ok(record)
 }
@@ -137,7 +161,7 @@ mod tests {
     #[test]
     fn known_periods_become_records_with_paths_and_missing_ones_do_not() {
         let folder = tempfile::tempdir().unwrap();
-        let past = Past { export: "/export/", calls_per_request: 2.0 };
+        let past = Past { export: "/export/", strip: "/", index: "index.html", calls_per_request: 2.0 };
         assert_eq!(write(&trace(), folder.path(), &past).unwrap(), 2);
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let records: Vec<PeriodRecord> = history.periods(..).map(Result::unwrap).collect();
@@ -150,9 +174,38 @@ mod tests {
     }
 
     #[test]
+    fn urls_become_the_paths_of_files_and_those_outside_are_counted_together() {
+        let past = Past { export: "/export", strip: "/pub/", index: "index.html", calls_per_request: 1.0 };
+        for (url, wanted) in [
+            ("/pub/a", Some("/export/a")),
+            ("/pub//./d/", Some("/export/d/index.html")),
+            ("/pub/", Some("/export/index.html")),
+            ("/pub", None),
+            ("/public/a", None),
+            ("(other files)", None),
+        ] {
+            assert_eq!(past.path_of(url.as_bytes()).as_deref(), wanted, "{url}");
+        }
+        let directory = Past { export: "/", strip: "", index: "", calls_per_request: 1.0 };
+        assert_eq!(directory.path_of(b"/d/").as_deref(), Some("/d"));
+        assert_eq!(directory.path_of(b"/").as_deref(), Some("/"));
+        let table = "path,hour,count\n/pub/,0,3\n/pub/index.html,0,5\n/x,0,1\n";
+        let options = ImportOptions { start_s: Some(782_982_000), ..ImportOptions::default() };
+        let mut importer = Importer::new(Vec::new(), options).unwrap();
+        importer.read("table", table.as_bytes()).unwrap();
+        let data = TraceData::read(&importer.finish().unwrap().0[..]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        write(&data, folder.path(), &past).unwrap();
+        let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+        let record = history.last().unwrap().unwrap();
+        assert_eq!((record.files.len(), record.files[0].counts.calls.reads), (1, 8));
+        assert_eq!((record.other.calls.reads, record.requests()), (1, 9));
+    }
+
+    #[test]
     fn a_past_is_not_written_twice() {
         let folder = tempfile::tempdir().unwrap();
-        let past = Past { export: "/", calls_per_request: 1.0 };
+        let past = Past { export: "/", strip: "", index: "", calls_per_request: 1.0 };
         assert_eq!(write(&trace(), folder.path(), &past).unwrap(), 2);
         let error = write(&trace(), folder.path(), &past).unwrap_err();
         assert!(error.to_string().contains("already"), "{error}");

@@ -1,0 +1,161 @@
+//! A controller over a history in which a past was imported, with a clock that the test moves.
+use super::*;
+use crate::heat::{ClassCounts, FileCounts, FilePeriod, Handle, PeriodSpan, StorePeriod};
+use crate::history::HistoryLimits;
+use std::path::Path;
+use std::sync::Arc;
+
+const HOUR_MS: u64 = 3_600_000;
+/// A Monday.
+const BEGIN: u64 = 782_956_800_000 / HOUR_MS;
+const PAST: u64 = 14 * 24;
+const HOT: &str = "/e/hot";
+const COOL: &str = "/e/cool";
+
+fn config() -> Config {
+    let text = "[[store]]\nname = \"a\"\naddress = \"127.0.0.1:1\"\n[[export]]\npath = \"/e\"\nclients = \
+                [\"127.0.0.1\"]\n";
+    let mut config = Config::parse(text, Path::new("test.toml")).unwrap();
+    config.control.mode = ControlMode::Advise;
+    config
+}
+
+fn of_day(hour: u64) -> u64 {
+    500 + 40 * (12 - (hour % 24).abs_diff(12))
+}
+
+fn handle(byte: u8) -> Handle {
+    Handle::new(&[byte; 20]).unwrap()
+}
+
+fn record(hour: u64, store: &str, files: &[(Handle, Option<&str>, u64)]) -> PeriodRecord {
+    let mut sum = StoreCounts::default();
+    let files = files.iter().map(|(handle, path, reads)| {
+        let calls = ClassCounts { reads: *reads, ..ClassCounts::default() };
+        sum.requests.add(&calls);
+        let counts = FileCounts { calls, ..FileCounts::default() };
+        FilePeriod { handle: *handle, store: 0, path: path.map(Arc::from), counts }
+    });
+    let files = files.collect();
+    let span = PeriodSpan { start_unix_ms: hour * HOUR_MS, length_ms: HOUR_MS };
+    let stores = vec![StorePeriod { name: store.into(), counts: sum }];
+    PeriodRecord { span, stores, files, other: FileCounts::default() }
+}
+
+/// A history with two weeks of an imported past of two files, which ends at the hour returned.
+fn imported(folder: &Path) -> (History, u64) {
+    let history = History::open(folder, HistoryLimits::default()).unwrap().history;
+    let past = (BEGIN..BEGIN + PAST).map(|hour| {
+        let of = |path, reads| (Handle::stand_in(path), Some(path), reads);
+        record(hour, "(imported)", &[of(HOT, of_day(hour)), of(COOL, 20)])
+    });
+    history.append_all(&past.collect::<Vec<_>>()).unwrap();
+    (history, BEGIN + PAST)
+}
+
+fn load(history: &History, hour: u64) -> Brain {
+    Brain::load(&config(), hour * HOUR_MS, Some(history)).unwrap()
+}
+
+/// Keeps a period and shows it to the controller, as when it closes.
+fn close(history: &History, brain: &mut Brain, record: &PeriodRecord) {
+    history.append(record).unwrap();
+    assert!(matches!(brain.take(record, &config()), Taken::Observed { .. }));
+    brain.keep_taken(Some(history));
+}
+
+/// What is forecast of a file in the next period.
+fn forecast(brain: &mut Brain, handle: &Handle) -> f64 {
+    let forecasts = brain.controller.forecast();
+    brain.files.known(handle).map_or(0.0, |file| forecasts.reported(file, 1))
+}
+
+fn is_the_past(forecast: f64, hour: u64) {
+    let wanted = of_day(hour) as f64;
+    assert!((forecast / wanted - 1.0).abs() < 0.2, "{forecast} at hour {hour} is not about {wanted}");
+}
+
+#[test]
+fn a_file_looked_up_by_the_path_of_an_imported_one_has_its_past_after_the_first_period() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, now) = imported(folder.path());
+    let mut brain = load(&history, now);
+    assert_eq!(brain.imported(), (2, 0));
+    // A fifth of what is usual: one period would not make a forecast of hundreds.
+    close(&history, &mut brain, &record(now, "a", &[(handle(1), Some(HOT), of_day(now) / 5)]));
+    assert_eq!(brain.imported(), (1, 1));
+    let first = forecast(&mut brain, &handle(1));
+    assert!(first > 0.4 * of_day(now + 1) as f64, "{first}");
+    // Without the name it is a new file, and what it had in its first hour is all that is known.
+    let mut nameless = load(&history, now);
+    nameless.take(&record(now, "a", &[(handle(9), None, of_day(now) / 5)]), &config());
+    assert!(forecast(&mut nameless, &handle(9)) < 0.5 * first);
+}
+
+#[test]
+fn a_name_that_comes_late_joins_the_two_pasts_once_and_a_restart_knows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, now) = imported(folder.path());
+    let mut brain = load(&history, now);
+    for hour in now..now + 6 {
+        close(&history, &mut brain, &record(hour, "a", &[(handle(1), None, of_day(hour))]));
+        brain.controller.forecast();
+    }
+    assert_eq!(brain.imported(), (2, 0));
+    close(&history, &mut brain, &record(now + 6, "a", &[(handle(1), Some(HOT), of_day(now + 6))]));
+    assert_eq!(brain.imported(), (1, 1));
+    is_the_past(forecast(&mut brain, &handle(1)), now + 7);
+    let whole = |brain: &Brain, handle: &Handle| {
+        let mut counts = vec![0.0; PAST as usize + 7];
+        let file = brain.files.known(handle).unwrap();
+        brain.controller.history().file(file, BEGIN.cast_signed(), &mut counts);
+        counts
+    };
+    let counts = whole(&brain, &handle(1));
+    let wanted: Vec<f64> = (BEGIN..now + 7).map(|hour| of_day(hour) as f64).collect();
+    assert_eq!(counts, wanted);
+
+    let mut again = load(&history, now + 7);
+    assert_eq!((again.imported(), whole(&again, &handle(1))), ((1, 1), wanted));
+    is_the_past(forecast(&mut again, &handle(1)), now + 7);
+}
+
+#[test]
+fn a_rename_changes_nothing_and_a_new_file_under_an_old_path_begins_with_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, now) = imported(folder.path());
+    let mut brain = load(&history, now);
+    close(&history, &mut brain, &record(now, "a", &[(handle(1), Some(HOT), of_day(now))]));
+    // It is renamed over the other imported one, and something new is made in its place.
+    let after = [(handle(1), Some(COOL), of_day(now + 1)), (handle(2), Some(HOT), 1)];
+    close(&history, &mut brain, &record(now + 1, "a", &after));
+    let check = |brain: &mut Brain| {
+        is_the_past(forecast(brain, &handle(1)), now + 2);
+        let new = forecast(brain, &handle(2));
+        assert!(new < 20.0, "{new}");
+        assert_eq!(brain.imported(), (1, 1));
+    };
+    check(&mut brain);
+    // The history knows the file by its new name only.
+    check(&mut load(&history, now + 2));
+}
+
+#[test]
+fn what_no_handle_is_known_of_is_not_moved_and_lies_on_all_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, now) = imported(folder.path());
+    let mut brain = load(&history, now);
+    let entry = clockwork_placement::StoreEntry {
+        name: "a".into(),
+        weight: 1.0,
+        state: clockwork_placement::StoreState::Up,
+    };
+    let table = Arc::new(clockwork_placement::Table::new(0, vec![entry]).unwrap());
+    let states = std::iter::once((crate::plex::Health::Up, false));
+    let view = View::new(&config(), states, table, std::collections::BTreeMap::new());
+    let decision = brain.plan(&view);
+    let (decided, changes) = brain.tell(&decision, &view, &|_| None);
+    assert_eq!((changes.len(), decided.moves.len()), (0, 0));
+    assert!((decided.stores[0].requests_before / (of_day(now) + 20) as f64 - 1.0).abs() < 0.2, "{decided:?}");
+    assert!(decided.notes.iter().any(|note| note.contains("imported past")), "{:?}", decided.notes);
+}
