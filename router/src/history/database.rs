@@ -105,6 +105,19 @@ impl History {
         Ok(Appended { block_bytes, periods_dropped, compacted })
     }
 
+    /// Forgets the periods that start within `starts` (milliseconds since 1970 UTC), as where an import has to be taken back;
+    /// how many. After an error some of them may be gone.
+    pub fn forget(&self, starts: impl RangeBounds<u64>) -> Result<usize, HistoryError> {
+        let mut state = self.lock();
+        let within = state.kept.iter().filter(|(key, _)| starts.contains(&start_of(key)));
+        let within: Vec<(PeriodKey, u64)> = within.map(|(key, bytes)| (*key, *bytes)).collect();
+        for (key, bytes) in &within {
+            self.guarded(|| state.forget(key, *bytes))?;
+        }
+        self.commit(&mut state)?;
+        Ok(within.len())
+    }
+
     /// The periods that start within `starts` (milliseconds since 1970 UTC), in order of their start; the other
     /// end first with `.rev()`. Periods dropped meanwhile are left out.
     pub fn periods(&self, starts: impl RangeBounds<u64>) -> Periods<'_> {
@@ -281,14 +294,22 @@ impl State {
         while self.kept.len() > 1
             && (self.kept.len() > limits.periods_max || self.live_bytes > limits.bytes_max)
         {
-            let Some((key, bytes)) = self.kept.pop_first() else { break };
-            let Some(block) = chunks::read(&self.trees.periods, &key)? else { continue };
-            chunks::remove(&self.trees.periods, &key)?;
-            self.live_bytes = self.live_bytes.saturating_sub(bytes);
-            self.release(&block.files)?;
-            dropped += 1;
+            let Some((key, bytes)) = self.kept.first_key_value().map(|(key, bytes)| (*key, *bytes)) else {
+                break;
+            };
+            dropped += usize::from(self.forget(&key, bytes)?);
         }
         Ok(dropped)
+    }
+
+    /// Removes a period; says whether its block was there.
+    fn forget(&mut self, key: &PeriodKey, bytes: u64) -> Result<bool, Fault> {
+        self.kept.remove(key);
+        let Some(block) = chunks::read(&self.trees.periods, key)? else { return Ok(false) };
+        chunks::remove(&self.trees.periods, key)?;
+        self.live_bytes = self.live_bytes.saturating_sub(bytes);
+        self.release(&block.files)?;
+        Ok(true)
     }
 
     fn release(&mut self, files: &[BlockFile]) -> Result<(), Fault> {

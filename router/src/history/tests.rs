@@ -394,3 +394,18 @@ fn a_killed_process_loses_at_most_the_open_period() {
         }
     }
 }
+
+#[test]
+fn periods_are_forgotten_with_the_files_that_only_they_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    history.append_all(&[record(0, 9), record(3, 9), record(30, 9)]).unwrap();
+    let (before, files) = (history.live_bytes(), history.files());
+    let start = |period: u64| 1_700_000_000_000 + period * HOUR_MS;
+    assert_eq!(history.forget(start(1)..start(30)).unwrap(), 1);
+    assert_eq!(all(&history), [record(0, 9), record(30, 9)]);
+    assert_eq!((history.files(), history.live_bytes() < before), (files - 1, true));
+    assert_eq!(history.forget(start(1)..start(30)).unwrap(), 0);
+    drop(history);
+    assert_eq!(all(&open(folder.path())), [record(0, 9), record(30, 9)]);
+}

@@ -32,6 +32,7 @@
 
 mod block;
 mod error;
+mod index;
 mod read;
 mod varint;
 mod whole;
@@ -39,6 +40,7 @@ mod write;
 
 pub use block::{Block, Client, FileCount, Head, PeriodCounts, Span};
 pub use error::TraceFileError;
+pub use index::{INDEX_BLOCKS_MAX, INDEX_PATH_BYTES_MAX, INDEX_SPANS_MAX, PeriodCountsReader, TraceIndex};
 pub use read::TraceReader;
 pub use whole::{TraceData, TracedFile};
 pub use write::TraceWriter;

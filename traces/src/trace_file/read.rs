@@ -15,6 +15,7 @@ pub struct TraceReader<R> {
     requests: u64,
     blocks: u64,
     ended: bool,
+    last: (u64, u32),
 }
 
 impl<R: Read> TraceReader<R> {
@@ -38,8 +39,17 @@ impl<R: Read> TraceReader<R> {
             return Err(TraceFileError::Version { found });
         }
         let head = Head { name: String::new(), about: String::new(), period_s: 1, origin_s: 0 };
-        let mut reader =
-            Self { bytes, head, payload: Vec::new(), at: 12, files: 0, requests: 0, blocks: 0, ended: false };
+        let mut reader = Self {
+            bytes,
+            head,
+            payload: Vec::new(),
+            at: 12,
+            files: 0,
+            requests: 0,
+            blocks: 0,
+            ended: false,
+            last: (12, 0),
+        };
         match reader.raw()? {
             Some(b'H') => {
                 reader.head =
@@ -101,39 +111,63 @@ impl<R: Read> TraceReader<R> {
 
     /// Reads one block into `payload` and checks its sum; its kind, or `None` at the end of the bytes.
     fn raw(&mut self) -> Result<Option<u8>, TraceFileError> {
-        let block = self.at;
-        let mut start = [0; 5];
-        match fill(&mut self.bytes, &mut start)? {
-            0 => return Ok(None),
-            5 => {}
-            got => return Err(TraceFileError::Cut { at: block + got as u64, block }),
-        }
-        let length = u32::from_le_bytes([start[1], start[2], start[3], start[4]]) as usize;
-        if length > BLOCK_BYTES_MAX {
-            return Err(TraceFileError::Block { block, what: "it is longer than a block may be" });
-        }
-        self.payload.resize(length, 0);
-        let mut sum = [0; 4];
-        let got = fill(&mut self.bytes, &mut self.payload)?;
-        let got = got + if got == length { fill(&mut self.bytes, &mut sum)? } else { 0 };
-        if got < length + 4 {
-            return Err(TraceFileError::Cut { at: block + 5 + got as u64, block });
-        }
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&start);
-        hasher.update(&self.payload);
-        let (found, stated) = (hasher.finalize(), u32::from_le_bytes(sum));
-        if found != stated {
-            return Err(TraceFileError::Checksum { block, found, stated });
-        }
-        self.at = block + 9 + length as u64;
+        let Some(raw) = read_raw(&mut self.bytes, self.at, &mut self.payload)? else { return Ok(None) };
+        self.last = (self.at, raw.length);
+        self.at += 9 + u64::from(raw.length);
         self.blocks += 1;
-        Ok(Some(start[0]))
+        Ok(Some(raw.kind))
+    }
+
+    /// Where the last block begins, and how long its payload is.
+    pub(super) fn last_block(&self) -> (u64, u32) {
+        self.last
     }
 
     pub(super) fn totals(&self) -> (u64, usize, u64) {
         (self.requests, self.files, self.blocks)
     }
+}
+
+/// A block as it lies there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw {
+    pub(super) kind: u8,
+    /// Bytes of the payload.
+    pub(super) length: u32,
+}
+
+/// Reads the block that begins at a position into `payload` and checks its sum; `None` at the end of the bytes.
+pub(super) fn read_raw(
+    bytes: &mut impl Read,
+    block: u64,
+    payload: &mut Vec<u8>,
+) -> Result<Option<Raw>, TraceFileError> {
+    let mut start = [0; 5];
+    match fill(bytes, &mut start)? {
+        0 => return Ok(None),
+        5 => {}
+        got => return Err(TraceFileError::Cut { at: block + got as u64, block }),
+    }
+    let stated = u32::from_le_bytes([start[1], start[2], start[3], start[4]]);
+    let length = stated as usize;
+    if length > BLOCK_BYTES_MAX {
+        return Err(TraceFileError::Block { block, what: "it is longer than a block may be" });
+    }
+    payload.resize(length, 0);
+    let mut sum = [0; 4];
+    let got = fill(bytes, payload)?;
+    let got = got + if got == length { fill(bytes, &mut sum)? } else { 0 };
+    if got < length + 4 {
+        return Err(TraceFileError::Cut { at: block + 5 + got as u64, block });
+    }
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&start);
+    hasher.update(payload);
+    let (found, stated_sum) = (hasher.finalize(), u32::from_le_bytes(sum));
+    if found != stated_sum {
+        return Err(TraceFileError::Checksum { block, found, stated: stated_sum });
+    }
+    Ok(Some(Raw { kind: start[0], length: stated }))
 }
 
 /// Fills a buffer as far as there are bytes; how many there were.

@@ -54,6 +54,50 @@ fn silence_is_missing_or_zero_as_stated() {
     assert_eq!(data.totals(), [Some(0), Some(2), Some(0)]);
 }
 
+/// All periods of an index, with their counts.
+fn by_index(bytes: &[u8]) -> (TraceIndex, Vec<(i64, Vec<FileCount>)>) {
+    let index = TraceIndex::read(bytes).unwrap();
+    let mut reader = index.counts(std::io::Cursor::new(bytes));
+    let mut periods = Vec::new();
+    while let Some((period, counts)) = reader.next_period().unwrap() {
+        periods.push((period, counts.to_vec()));
+    }
+    drop(reader);
+    (index, periods)
+}
+
+#[test]
+fn an_index_says_what_the_whole_says_and_reads_periods_in_order() {
+    let (bytes, data) = (small(), TraceData::read(&small()[..]).unwrap());
+    let (index, periods) = by_index(&bytes);
+    assert_eq!(periods, data.periods.clone().into_iter().collect::<Vec<_>>());
+    assert_eq!((index.head(), index.span(), index.totals()), (&data.head, data.span(), data.totals()));
+    assert_eq!((index.requests(), index.writes(), index.bytes(), index.clients()), (10, 3, 10_000, 1));
+    let files: Vec<(&[u8], u64)> = (0..3).map(|file| (index.path(file), index.size(file))).collect();
+    assert_eq!(files, data.files.iter().map(|file| (&file.path[..], file.bytes)).collect::<Vec<_>>());
+    assert_eq!(index.requests_by_file().collect::<Vec<_>>(), [4, 5, 1]);
+    assert_eq!((index.path(3), index.size(3), index.requests_in(0)), (&b""[..], 0, None));
+}
+
+#[test]
+fn a_file_that_changes_under_its_index_is_noticed() {
+    let bytes = small();
+    let index = TraceIndex::read(&bytes[..]).unwrap();
+    let mut damaged = bytes.clone();
+    // The block of counts that stands first, which is of the first period.
+    let mut reader = TraceReader::new(&bytes[..]).unwrap();
+    let mut at = reader.position();
+    while !matches!(reader.next_block().unwrap(), Some(Block::Counts(_))) {
+        at = reader.position();
+    }
+    damaged[at as usize + 6] ^= 1;
+    let error = index.counts(std::io::Cursor::new(&damaged)).next_period().unwrap_err();
+    assert!(matches!(error, TraceFileError::Checksum { block, .. } if block == at), "{error}");
+    let short = &bytes[..at as usize + 3];
+    let error = index.counts(std::io::Cursor::new(short)).next_period().unwrap_err();
+    assert!(matches!(error, TraceFileError::Cut { .. }), "{error}");
+}
+
 #[test]
 fn a_file_is_appended_to() {
     let mut seen = 0;
@@ -130,6 +174,7 @@ proptest! {
         sealed.extend(sum.to_le_bytes());
         let _ = blocks(&sealed);
         let _ = TraceData::read(&sealed[..]);
+        let _ = TraceIndex::read(&sealed[..]);
     }
 
     #[test]
@@ -156,7 +201,9 @@ proptest! {
             writer.counts(*period, &counts).unwrap();
             wanted.insert(*period, counts);
         }
-        let data = TraceData::read(&writer.finish().unwrap()[..]).unwrap();
-        prop_assert_eq!(data.periods, wanted);
+        let bytes = writer.finish().unwrap();
+        let data = TraceData::read(&bytes[..]).unwrap();
+        prop_assert_eq!(&data.periods, &wanted);
+        prop_assert_eq!(by_index(&bytes).1, wanted.into_iter().collect::<Vec<_>>());
     }
 }

@@ -84,12 +84,8 @@ impl TraceData {
     /// The first period and how many there are up to the last one; `None` if nothing was observed.
     #[must_use]
     pub fn span(&self) -> Option<(i64, u64)> {
-        let observed = self.spans.iter().filter(|span| span.periods > 0);
-        let ends = observed.map(|span| (span.first, span.first + span.periods.cast_signed()));
         let counted = self.periods.first_key_value().zip(self.periods.last_key_value());
-        let all = ends.chain(counted.map(|((first, _), (last, _))| (*first, last + 1)));
-        let (first, end) = all.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))?;
-        Some((first, (end - first).unsigned_abs()))
+        reach(&self.spans, counted.map(|((first, _), (last, _))| (*first, *last)))
     }
 
     /// Requests in a period; `None` where it is missing.
@@ -97,7 +93,7 @@ impl TraceData {
     pub fn requests(&self, period: i64) -> Option<u64> {
         match self.periods.get(&period) {
             Some(counts) => Some(counts.iter().map(|count| count.requests).sum()),
-            None => self.spans.iter().any(|span| span.silent_is_zero && covers(span, period)).then_some(0),
+            None => silent(&self.spans, period).then_some(0),
         }
     }
 
@@ -109,12 +105,23 @@ impl TraceData {
     }
 }
 
-fn covers(span: &Span, period: i64) -> bool {
-    (span.first..span.first + span.periods.cast_signed()).contains(&period)
+/// The first period and how many there are up to the last one. `counted`: first and last period with counts.
+pub(super) fn reach(spans: &[Span], counted: Option<(i64, i64)>) -> Option<(i64, u64)> {
+    let observed = spans.iter().filter(|span| span.periods > 0);
+    let ends = observed.map(|span| (span.first, span.first + span.periods.cast_signed()));
+    let all = ends.chain(counted.map(|(first, last)| (first, last + 1)));
+    let (first, end) = all.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))?;
+    Some((first, (end - first).unsigned_abs()))
+}
+
+/// Whether a period without counts had no requests, as far as was stated.
+pub(super) fn silent(spans: &[Span], period: i64) -> bool {
+    let covers = |span: &Span| (span.first..span.first + span.periods.cast_signed()).contains(&period);
+    spans.iter().any(|span| span.silent_is_zero && covers(span))
 }
 
 /// Sorts counts by file and adds up those of one file.
-fn merge(counts: &mut Vec<FileCount>) {
+pub(super) fn merge(counts: &mut Vec<FileCount>) {
     if counts.windows(2).all(|pair| pair[0].file < pair[1].file) {
         return;
     }

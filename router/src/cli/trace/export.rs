@@ -1,10 +1,11 @@
 //! `clockwork trace export`.
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use clockwork_traces::trace_file::TraceData;
+use clockwork_traces::trace_file::{TraceFileError, TraceIndex};
 
 /// Arguments of `trace export`.
 #[derive(Debug, Args)]
@@ -22,40 +23,56 @@ pub(super) struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
-    let name = args.trace.display().to_string();
-    let data = TraceData::read(super::open(&args.trace)?).with_context(|| name)?;
-    match &args.output {
-        None => match write(&data, io::stdout().lock()) {
+    let name = || args.trace.display().to_string();
+    let trace = super::open_twice(&args.trace)?;
+    let index = TraceIndex::read(BufReader::with_capacity(1 << 18, &trace)).with_context(name)?;
+    let Some(path) = &args.output else {
+        return match write(&index, &trace, io::stdout().lock()) {
             // A reader that has gone, as `head` does, is no failure.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            done => done.context("cannot write to standard output"),
-        },
-        Some(path) => {
-            let folder =
-                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let cannot = || format!("cannot write {}", path.display());
-            let temporary = tempfile::Builder::new().prefix(".clockwork-export-").tempfile_in(folder);
-            let temporary = temporary.with_context(cannot)?;
-            write(&data, temporary.as_file()).with_context(cannot)?;
-            super::readable(temporary.as_file());
-            temporary.persist(path).with_context(cannot)?;
-            Ok(())
-        }
+            Err(Failed::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(Failed::Write(error)) => Err(error).context("cannot write to standard output"),
+            Err(Failed::Read(error)) => Err(error).with_context(name),
+            Ok(()) => Ok(()),
+        };
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let cannot = || format!("cannot write {}", path.display());
+    let temporary = tempfile::Builder::new().prefix(".clockwork-export-").tempfile_in(folder);
+    let temporary = temporary.with_context(cannot)?;
+    match write(&index, &trace, temporary.as_file()) {
+        Err(Failed::Write(error)) => return Err(error).with_context(cannot),
+        Err(Failed::Read(error)) => return Err(error).with_context(name),
+        Ok(()) => {}
+    }
+    super::readable(temporary.as_file());
+    temporary.persist(path).with_context(cannot)?;
+    Ok(())
+}
+
+/// Why an export cannot be done.
+enum Failed {
+    Read(TraceFileError),
+    Write(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Write(error)
     }
 }
 
-fn write(data: &TraceData, out: impl Write) -> io::Result<()> {
+fn write(index: &TraceIndex, trace: &File, out: impl Write) -> Result<(), Failed> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
     writeln!(out, "file,period,count,writes,bytes")?;
-    let first = data.span().map_or(0, |(first, _)| first);
-    for (period, counts) in &data.periods {
+    let first = index.span().map_or(0, |(first, _)| first);
+    let mut periods = index.counts(trace);
+    while let Some((period, counts)) = periods.next_period().map_err(Failed::Read)? {
         for count in counts {
-            let path = data.files.get(count.file as usize).map_or(&[][..], |file| &file.path);
-            field(&mut out, path)?;
+            field(&mut out, index.path(count.file))?;
             writeln!(out, ",{},{},{},{}", period - first, count.requests, count.writes, count.bytes)?;
         }
     }
-    out.flush()
+    Ok(out.flush()?)
 }
 
 /// A field of CSV: in quotes where it must be (RFC 4180), the bytes otherwise as they are.

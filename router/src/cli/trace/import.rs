@@ -1,12 +1,12 @@
 //! `clockwork trace import`.
-use std::io::{BufWriter, Read};
+use std::io::{BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, time};
-use clockwork_traces::trace_file::TraceData;
+use clockwork_traces::trace_file::TraceIndex;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::summary;
@@ -89,6 +89,9 @@ pub(super) struct ImportArgs {
     /// The file that a URL with a / at its end is for, for --into-history; empty: the directory itself
     #[arg(long, value_name = "NAME", default_value = "index.html")]
     index: String,
+    /// Take the place of periods of the same time that were imported before, for --into-history
+    #[arg(long, requires = "into_history")]
+    replace: bool,
     /// NFS calls that a request makes in the mean, for --into-history
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = factor)]
     calls_per_request: f64,
@@ -175,14 +178,15 @@ fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
     }
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     if let Some(history) = &args.into_history {
-        let data = TraceData::read(super::open(temporary.path())?)?;
+        let trace = super::open_twice(temporary.path())?;
+        let index = TraceIndex::read(BufReader::with_capacity(1 << 18, &trace))?;
         let past = Past {
             export: &args.export,
             strip: &args.strip,
             index: &args.index,
             calls_per_request: args.calls_per_request,
         };
-        let written = warm::write(&data, history, &past)?;
+        let written = warm::write(&index, &trace, history, &past, args.replace)?;
         eprintln!("{written} periods written into {}", history.display());
     }
     if let Some(output) = &args.output {

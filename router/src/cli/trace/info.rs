@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use clockwork_traces::trace_file::TraceData;
+use clockwork_traces::trace_file::TraceIndex;
 use serde_json::json;
 
 use super::summary::{found_cycles, said, utc};
@@ -26,16 +26,13 @@ pub(super) struct InfoArgs {
 
 pub(super) fn run(args: &InfoArgs) -> anyhow::Result<String> {
     let name = args.trace.display().to_string();
-    let data = TraceData::read(super::open(&args.trace)?).with_context(|| name.clone())?;
-    let figures = Figures::of(&data, args.top);
-    Ok(if args.json { figures.json(&data) } else { figures.text(&data) })
+    let index = TraceIndex::read(super::open(&args.trace)?).with_context(|| name.clone())?;
+    let figures = Figures::of(&index, args.top);
+    Ok(if args.json { figures.json(&index) } else { figures.text(&index) })
 }
 
 /// What there is to say of a trace.
 struct Figures {
-    requests: u64,
-    writes: u64,
-    bytes: u64,
     periods: u64,
     missing: u64,
     from: Option<i64>,
@@ -46,44 +43,33 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(data: &TraceData, top: usize) -> Self {
-        let mut of_files = vec![0_u64; data.files.len()];
-        let (mut requests, mut writes, mut bytes) = (0_u64, 0_u64, 0_u64);
-        for count in data.periods.values().flatten() {
-            requests = requests.saturating_add(count.requests);
-            writes = writes.saturating_add(count.writes);
-            bytes = bytes.saturating_add(count.bytes);
-            if let Some(of_file) = of_files.get_mut(count.file as usize) {
-                *of_file = of_file.saturating_add(count.requests);
-            }
-        }
-        let totals = data.totals();
-        let mut ranked: Vec<(u32, u64)> = (0..).zip(of_files).collect();
+    fn of(index: &TraceIndex, top: usize) -> Self {
+        let totals = index.totals();
+        let mut ranked: Vec<(u32, u64)> = (0..).zip(index.requests_by_file()).collect();
         ranked.sort_by_key(|(number, requests)| (std::cmp::Reverse(*requests), *number));
         ranked.truncate(top);
-        let ends = data.span().map(|(first, periods)| (first, first + periods.cast_signed()));
+        let ends = index.span().map(|(first, periods)| (first, first + periods.cast_signed()));
         Self {
-            requests,
-            writes,
-            bytes,
             periods: totals.len() as u64,
             missing: totals.iter().filter(|total| total.is_none()).count() as u64,
-            from: ends.map(|(first, _)| data.head.period_start_s(first)),
-            to: ends.map(|(_, end)| data.head.period_start_s(end)),
+            from: ends.map(|(first, _)| index.head().period_start_s(first)),
+            to: ends.map(|(_, end)| index.head().period_start_s(end)),
             cycles: found_cycles(&totals),
             top: ranked,
         }
     }
 
-    fn text(&self, data: &TraceData) -> String {
+    fn text(&self, index: &TraceIndex) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "site      {}", data.head.name);
-        let _ = writeln!(out, "about     {}", data.head.about);
+        let _ = writeln!(out, "site      {}", index.head().name);
+        let _ = writeln!(out, "about     {}", index.head().about);
         let _ = writeln!(
             out,
             "periods   {} of {} s, {} of them missing",
-            self.periods, data.head.period_s, self.missing
+            self.periods,
+            index.head().period_s,
+            self.missing
         );
         if let (Some(from), Some(to)) = (self.from, self.to) {
             let _ = writeln!(out, "span      {} to {}", utc(from), utc(to));
@@ -91,41 +77,43 @@ impl Figures {
         let _ = writeln!(
             out,
             "requests  {}, {} of them writes, {} bytes",
-            self.requests, self.writes, self.bytes
+            index.requests(),
+            index.writes(),
+            index.bytes()
         );
-        let _ = writeln!(out, "files     {}", data.files.len());
-        if !data.clients.is_empty() {
-            let _ = writeln!(out, "clients   {}", data.clients.keys().filter(|number| **number > 0).count());
+        let _ = writeln!(out, "files     {}", index.files());
+        if index.clients() > 0 {
+            let _ = writeln!(out, "clients   {}", index.clients());
         }
         if let Some(cycles) = &self.cycles {
             let _ = writeln!(out, "cycles    {}", said(cycles));
         }
-        for (index, (number, requests)) in self.top.iter().enumerate() {
-            let label = if index == 0 { "hottest" } else { "" };
-            let _ = writeln!(out, "{label:<9} {requests:>9}  {}", path(data, *number));
+        for (rank, (number, requests)) in self.top.iter().enumerate() {
+            let label = if rank == 0 { "hottest" } else { "" };
+            let _ = writeln!(out, "{label:<9} {requests:>9}  {}", path(index, *number));
         }
         out
     }
 
-    fn json(&self, data: &TraceData) -> String {
+    fn json(&self, index: &TraceIndex) -> String {
         let top: Vec<_> = self
             .top
             .iter()
-            .map(|(n, requests)| json!({"path": path(data, *n), "requests": requests}))
+            .map(|(n, requests)| json!({"path": path(index, *n), "requests": requests}))
             .collect();
         let object = json!({
-            "name": data.head.name,
-            "about": data.head.about,
-            "period_s": data.head.period_s,
+            "name": index.head().name,
+            "about": index.head().about,
+            "period_s": index.head().period_s,
             "periods": self.periods,
             "missing_periods": self.missing,
             "from": self.from.map(utc),
             "to": self.to.map(utc),
-            "requests": self.requests,
-            "writes": self.writes,
-            "bytes": self.bytes,
-            "files": data.files.len(),
-            "clients": data.clients.keys().filter(|number| **number > 0).count(),
+            "requests": index.requests(),
+            "writes": index.writes(),
+            "bytes": index.bytes(),
+            "files": index.files(),
+            "clients": index.clients(),
             "cycles": self.cycles,
             "hottest": top,
         });
@@ -134,7 +122,6 @@ impl Figures {
 }
 
 /// A path as one line of text: bytes that are none are escaped.
-fn path(data: &TraceData, number: u32) -> String {
-    let path = data.files.get(number as usize).map_or(&[][..], |file| &file.path);
-    path.escape_ascii().to_string()
+fn path(index: &TraceIndex, number: u32) -> String {
+    index.path(number).escape_ascii().to_string()
 }

@@ -6,7 +6,7 @@ mod summary;
 mod warm;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -47,6 +47,21 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
         return Ok(Box::new(io::stdin().lock()));
     }
     Ok(Box::new(BufReader::with_capacity(1 << 18, open_file(path)?)))
+}
+
+/// A trace that is read twice. What cannot be read twice, as standard input, is kept in a temporary file meanwhile.
+fn open_twice(path: &Path) -> anyhow::Result<File> {
+    if path.as_os_str() != "-" {
+        let file = open_file(path)?;
+        if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return Ok(file);
+        }
+    }
+    let mut kept = tempfile::tempfile().context("no room for a temporary file")?;
+    io::copy(&mut open(path)?, &mut kept)
+        .with_context(|| format!("cannot copy {} into a temporary file", path.display()))?;
+    kept.rewind()?;
+    Ok(kept)
 }
 
 fn open_file(path: &Path) -> anyhow::Result<File> {

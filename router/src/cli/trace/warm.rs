@@ -5,11 +5,13 @@
 //! once a client has looked the file up. The stores of that time are unknown: all requests stand under one that is called
 //! [`STORE`], a name that no configuration can have.
 use std::collections::HashMap;
+use std::io::{Read, Seek};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clockwork_traces::trace_file::{FileCount, TraceData};
+use clockwork_traces::trace_file::{FileCount, TraceIndex};
 
 use crate::heat::{
     ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod, show,
@@ -18,6 +20,9 @@ use crate::history::{History, HistoryLimits};
 
 /// The store that imported requests stand under.
 const STORE: &str = "(imported)";
+/// Periods, and counts of files in them, that are written at once: each write waits for the disk.
+const PERIODS_AT_ONCE: usize = 256;
+const FILES_AT_ONCE: usize = 100_000;
 
 /// How requests of a log become calls of a past.
 #[derive(Debug, Clone)]
@@ -75,40 +80,100 @@ impl Past<'_> {
 }
 
 /// Writes all known periods of a trace into a history, the oldest first; how many. A history that has periods of this time
-/// already is left as it is.
-pub(super) fn write(data: &TraceData, folder: &Path, past: &Past<'_>) -> anyhow::Result<usize> {
-    let Some((first, periods)) = data.span() else { return Ok(0) };
-    let (begin, end) = (start_ms(data, first)?, start_ms(data, first + periods.cast_signed())?);
-    let opened = History::open(folder, HistoryLimits::default())?;
+/// already is left as it is, unless `replace` says that imported ones are to make room; where it fails, what was written is taken
+/// back.
+pub(super) fn write<R: Read + Seek>(
+    index: &TraceIndex,
+    trace: R,
+    folder: &Path,
+    past: &Past<'_>,
+    replace: bool,
+) -> anyhow::Result<usize> {
+    let Some((first, periods)) = index.span() else { return Ok(0) };
+    let span = start_ms(index, first)?..start_ms(index, first + periods.cast_signed())?;
+    // The plex has limits of its own; by those of this command nothing that was measured may go.
+    let limits = HistoryLimits { periods_max: usize::MAX, bytes_max: u64::MAX };
+    let opened = History::open(folder, limits)?;
     if let Some(moved) = &opened.moved_aside {
         eprintln!("clockwork: {moved}");
     }
-    let there = opened.history.periods(begin..end).count();
+    let history = opened.history;
+    make_room(&history, span.clone(), replace)?;
+    let written = write_periods(index, trace, &history, past);
+    if written.is_err() {
+        history.forget(span).context("what was written before the failure could not be taken back")?;
+    }
+    written
+}
+
+fn make_room(history: &History, span: Range<u64>, replace: bool) -> anyhow::Result<()> {
+    let (mut imported, mut measured) = (0, 0);
+    for record in history.periods(span.clone()) {
+        let is_imported = record?.stores.iter().all(|store| store.name == STORE);
+        *(if is_imported { &mut imported } else { &mut measured }) += 1;
+    }
+    let folder = history.path().display();
     anyhow::ensure!(
-        there == 0,
-        "the history in {} has {there} periods of this time already; nothing was added",
-        folder.display()
+        measured == 0,
+        "the history in {folder} has {measured} measured periods of this time; nothing was added"
     );
-    let files = Files::of(data.files.iter().map(|file| file.path.as_slice()), past);
-    let mut written = 0;
+    anyhow::ensure!(
+        imported == 0 || replace,
+        "the history in {folder} has {imported} imported periods of this time already; nothing was added \
+         (--replace takes these in their place)"
+    );
+    if imported > 0 {
+        history.forget(span)?;
+    }
+    Ok(())
+}
+
+fn write_periods<R: Read + Seek>(
+    index: &TraceIndex,
+    trace: R,
+    history: &History,
+    past: &Past<'_>,
+) -> anyhow::Result<usize> {
+    let Some((first, periods)) = index.span() else { return Ok(0) };
+    let paths = (0..).take(index.files()).map(|file| index.path(file));
+    let files = Files::of(paths, past);
+    let mut reader = index.counts(trace);
+    let (mut written, mut waiting, mut files_waiting) = (0, Vec::new(), 0);
+    let mut next = reader.next_period()?.map(|(period, counts)| (period, counts.to_vec()));
     for period in first..first + periods.cast_signed() {
         // A missing period stays missing: it has no record.
-        if data.requests(period).is_some() {
-            let counts = data.periods.get(&period).map_or(&[][..], Vec::as_slice);
-            opened.history.append(&record(data, period, counts, &files, past)?)?;
-            written += 1;
+        if index.requests_in(period).is_none() {
+            continue;
+        }
+        let counts = match next.take() {
+            Some((found, counts)) if found == period => {
+                next = reader.next_period()?.map(|(period, counts)| (period, counts.to_vec()));
+                counts
+            }
+            later => {
+                next = later;
+                Vec::new()
+            }
+        };
+        files_waiting += counts.len();
+        waiting.push(record(index, period, &counts, &files, past)?);
+        written += 1;
+        if waiting.len() >= PERIODS_AT_ONCE || files_waiting >= FILES_AT_ONCE {
+            history.append_all(&waiting)?;
+            (files_waiting, _) = (0, waiting.clear());
         }
     }
+    history.append_all(&waiting)?;
     Ok(written)
 }
 
-fn start_ms(data: &TraceData, period: i64) -> anyhow::Result<u64> {
-    let seconds = u64::try_from(data.head.period_start_s(period)).ok();
+fn start_ms(index: &TraceIndex, period: i64) -> anyhow::Result<u64> {
+    let seconds = u64::try_from(index.head().period_start_s(period)).ok();
     seconds.and_then(|s| s.checked_mul(1_000)).context("a history has no periods before 1970; give --start")
 }
 
 fn record(
-    data: &TraceData,
+    index: &TraceIndex,
     period: i64,
     counts: &[FileCount],
     files: &Files,
@@ -136,8 +201,8 @@ fn record(
     });
     let of_files = listed.collect();
     let span = PeriodSpan {
-        start_unix_ms: start_ms(data, period)?,
-        length_ms: u64::from(data.head.period_s) * 1_000,
+        start_unix_ms: start_ms(index, period)?,
+        length_ms: u64::from(index.head().period_s) * 1_000,
     };
     let stores = vec![StorePeriod { name: STORE.into(), counts: store }];
     let mut record = PeriodRecord { span, stores, files: of_files, other };
@@ -148,21 +213,25 @@ fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Cursor;
+
     use clockwork_traces::import::{ImportOptions, Importer};
 
-    fn trace() -> TraceData {
-        let table = "path,hour,count\n/a,0,3\n/b\\x,0,5\n/a,2,1\n";
+    const TABLE: &str = "path,hour,count\n/a,0,3\n/b\\x,0,5\n/a,2,1\n";
+
+    fn written(table: &str, folder: &Path, past: &Past<'_>, replace: bool) -> anyhow::Result<usize> {
         let options = ImportOptions { start_s: Some(782_982_000), ..ImportOptions::default() };
         let mut importer = Importer::new(Vec::new(), options).unwrap();
         importer.read("table", table.as_bytes()).unwrap();
-        TraceData::read(&importer.finish().unwrap().0[..]).unwrap()
+        let trace = importer.finish().unwrap().0;
+        write(&TraceIndex::read(&trace[..]).unwrap(), Cursor::new(&trace), folder, past, replace)
     }
 
     #[test]
     fn known_periods_become_records_with_paths_and_missing_ones_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let past = Past { export: "/export/", strip: "/", index: "index.html", calls_per_request: 2.0 };
-        assert_eq!(write(&trace(), folder.path(), &past).unwrap(), 2);
+        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap(), 2);
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let records: Vec<PeriodRecord> = history.periods(..).map(Result::unwrap).collect();
         assert_eq!(records.len(), 2);
@@ -190,12 +259,8 @@ mod tests {
         assert_eq!(directory.path_of(b"/d/").as_deref(), Some("/d"));
         assert_eq!(directory.path_of(b"/").as_deref(), Some("/"));
         let table = "path,hour,count\n/pub/,0,3\n/pub/index.html,0,5\n/x,0,1\n";
-        let options = ImportOptions { start_s: Some(782_982_000), ..ImportOptions::default() };
-        let mut importer = Importer::new(Vec::new(), options).unwrap();
-        importer.read("table", table.as_bytes()).unwrap();
-        let data = TraceData::read(&importer.finish().unwrap().0[..]).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        write(&data, folder.path(), &past).unwrap();
+        written(table, folder.path(), &past, false).unwrap();
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let record = history.last().unwrap().unwrap();
         assert_eq!((record.files.len(), record.files[0].counts.calls.reads), (1, 8));
@@ -206,10 +271,43 @@ mod tests {
     fn a_past_is_not_written_twice() {
         let folder = tempfile::tempdir().unwrap();
         let past = Past { export: "/", strip: "", index: "", calls_per_request: 1.0 };
-        assert_eq!(write(&trace(), folder.path(), &past).unwrap(), 2);
-        let error = write(&trace(), folder.path(), &past).unwrap_err();
+        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap(), 2);
+        let error = written(TABLE, folder.path(), &past, false).unwrap_err();
         assert!(error.to_string().contains("already"), "{error}");
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         assert_eq!(history.len(), 2);
+    }
+
+    #[test]
+    fn an_imported_past_is_replaced_if_asked_and_a_measured_one_never() {
+        let folder = tempfile::tempdir().unwrap();
+        let past = Past { export: "/", strip: "/", index: "", calls_per_request: 1.0 };
+        written(TABLE, folder.path(), &past, false).unwrap();
+        assert_eq!(written("path,hour,count\n/c,0,7\n", folder.path(), &past, true).unwrap(), 1);
+        let open = || History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+        let counts: Vec<u64> = open().periods(..).map(|record| record.unwrap().requests()).collect();
+        assert_eq!(counts, [7, 1], "what is outside of the new one's time stays");
+        let mut measured = open().last().unwrap().unwrap();
+        measured.stores[0].name = "a".into();
+        open().append(&measured).unwrap();
+        let error = written(TABLE, folder.path(), &past, true).unwrap_err();
+        assert!(error.to_string().contains("measured"), "{error}");
+        assert_eq!(open().len(), 3);
+    }
+
+    #[test]
+    fn what_was_written_before_a_failure_is_taken_back() {
+        let mut importer = Importer::new(Vec::new(), ImportOptions::default()).unwrap();
+        let rows: String = (0..PERIODS_AT_ONCE + 9).map(|hour| format!("/a,{},1\n", hour + 9_000)).collect();
+        importer.read("table", format!("path,hour,count\n{rows}").as_bytes()).unwrap();
+        let trace = importer.finish().unwrap().0;
+        let index = TraceIndex::read(&trace[..]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let past = Past { export: "/", strip: "/", index: "", calls_per_request: 1.0 };
+        // The counts of the last periods are gone when they are read.
+        let cut = Cursor::new(&trace[..trace.len() - 100]);
+        write(&index, cut, folder.path(), &past, false).unwrap_err();
+        let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+        assert_eq!((history.len(), history.files()), (0, 0));
     }
 }
