@@ -118,3 +118,37 @@ fn calgary_has_2400_periods_125602_requests_and_2999_files_and_comes_back_from_i
         assert_eq!(of("missing_periods"), 135, "{name}");
     }
 }
+
+#[test]
+fn an_export_reads_standard_input_writes_all_or_nothing_and_knows_its_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("log"), GOOD).unwrap();
+    assert!(clockwork(folder.path(), &["import", "log", "-o", "t"]).status.success());
+    let trace = std::fs::read(folder.path().join("t")).unwrap();
+    let piped = |bytes: &[u8]| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_clockwork"))
+            .args(["trace", "export", "-", "-o", "table"])
+            .current_dir(folder.path())
+            .stdin(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), bytes).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let cut = piped(&trace[..trace.len() - 3]);
+    assert_eq!(cut.status.code(), Some(1));
+    assert!(text(&cut.stderr).contains("cut off at byte"), "{}", text(&cut.stderr));
+    assert_eq!(names(folder.path()), ["log", "t"]);
+    assert!(piped(&trace).status.success());
+    let table = std::fs::read_to_string(folder.path().join("table")).unwrap();
+    assert_eq!(table, "file,period,count,writes,bytes\n/a,0,1,0,5\n");
+    let parquet = clockwork(folder.path(), &["export", "t", "--format", "parquet", "-o", "p"]);
+    if cfg!(feature = "parquet") {
+        assert!(parquet.status.success(), "{}", text(&parquet.stderr));
+        let bytes = std::fs::read(folder.path().join("p")).unwrap();
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    } else {
+        assert_eq!(parquet.status.code(), Some(2), "{}", text(&parquet.stderr));
+    }
+}

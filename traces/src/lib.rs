@@ -2,6 +2,7 @@
 //!
 //! - [`import`]: logs in, a trace out.
 //! - [`trace_file`]: the trace file: counts a file and period in checked blocks.
+//! - `parquet` (a feature): a trace as a Parquet file.
 //! - [`format`](mod@format): hourly totals of a site as checked text, the form of the bundled traces.
 //! - [`bundled`]: the traces that the project carries (`campus`, `space`, `sport`, `social`), and `batch`.
 //! - [`batch`]: a nightly job, by rule.
@@ -25,6 +26,8 @@ pub mod batch;
 pub mod bundled;
 pub mod format;
 pub mod import;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod site;
 pub mod trace_file;
 pub mod workload;

@@ -1,17 +1,18 @@
 //! `clockwork trace export`.
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clockwork_traces::trace_file::{TraceFileError, TraceIndex};
 
 /// Arguments of `trace export`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The table has the columns file, period, count, writes and bytes, a row for each file and period with \
-    requests, and comes back by `clockwork trace import` with the start that `clockwork trace info` says."
+    requests. As CSV it comes back by `clockwork trace import` with the start that `clockwork trace info` says.\n\n\
+    Exit status: 0 done, 1 failed (nothing is written), 2 wrong command line."
 )]
 pub(super) struct ExportArgs {
     /// The trace; - is standard input
@@ -20,6 +21,19 @@ pub(super) struct ExportArgs {
     /// The table to write; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = ExportFormat::Csv)]
+    format: ExportFormat,
+}
+
+/// The form of an export.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum ExportFormat {
+    /// A table of text (RFC 4180)
+    Csv,
+    /// A table for tools that read Parquet
+    #[cfg(feature = "parquet")]
+    Parquet,
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
@@ -27,7 +41,12 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let trace = super::open_twice(&args.trace)?;
     let index = TraceIndex::read(BufReader::with_capacity(1 << 18, &trace)).with_context(name)?;
     let Some(path) = &args.output else {
-        return match write(&index, &trace, io::stdout().lock()) {
+        let is_text = args.format == ExportFormat::Csv;
+        anyhow::ensure!(
+            is_text || !io::stdout().is_terminal(),
+            "this is no text for a terminal: name a file (-o)"
+        );
+        return match write(args.format, &index, &trace, io::stdout()) {
             // A reader that has gone, as `head` does, is no failure.
             Err(Failed::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             Err(Failed::Write(error)) => Err(error).context("cannot write to standard output"),
@@ -39,7 +58,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let temporary = tempfile::Builder::new().prefix(".clockwork-export-").tempfile_in(folder);
     let temporary = temporary.with_context(cannot)?;
-    match write(&index, &trace, temporary.as_file()) {
+    match write(args.format, &index, &trace, temporary.as_file()) {
         Err(Failed::Write(error)) => return Err(error).with_context(cannot),
         Err(Failed::Read(error)) => return Err(error).with_context(name),
         Ok(()) => {}
@@ -61,7 +80,27 @@ impl From<io::Error> for Failed {
     }
 }
 
-fn write(index: &TraceIndex, trace: &File, out: impl Write) -> Result<(), Failed> {
+fn write(
+    format: ExportFormat,
+    index: &TraceIndex,
+    trace: &File,
+    out: impl Write + Send,
+) -> Result<(), Failed> {
+    match format {
+        ExportFormat::Csv => write_csv(index, trace, out),
+        #[cfg(feature = "parquet")]
+        ExportFormat::Parquet => {
+            use clockwork_traces::parquet::{ParquetExportError, write};
+            match write(index, trace, out) {
+                Ok(_) => Ok(()),
+                Err(ParquetExportError::Read(error)) => Err(Failed::Read(error)),
+                Err(ParquetExportError::Write(error)) => Err(Failed::Write(io::Error::other(error))),
+            }
+        }
+    }
+}
+
+fn write_csv(index: &TraceIndex, trace: &File, out: impl Write) -> Result<(), Failed> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
     writeln!(out, "file,period,count,writes,bytes")?;
     let first = index.span().map_or(0, |(first, _)| first);

@@ -26,7 +26,7 @@ enum TraceCommand {
     Import(import::ImportArgs),
     /// Say what a trace holds, after checking all of it
     Info(info::InfoArgs),
-    /// Write a trace as CSV
+    /// Write a trace as a table
     Export(export::ExportArgs),
 }
 
