@@ -3,14 +3,14 @@
 use super::request::{Line, Parsed, Request, method, number_or_dash};
 use super::summary::Reason;
 use super::time;
+use super::zone::Clock;
 
 /// Reads lines; remembers the last time, because many lines in a row have the same.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Common {
     last: Vec<u8>,
     last_s: i64,
-    /// What a time without a zone is ahead of UTC, in seconds.
-    offset_s: i32,
+    clock: Clock,
 }
 
 /// Whether a line has the form, so that a log may be told by it.
@@ -19,8 +19,8 @@ pub(super) fn looks_right(line: &[u8]) -> bool {
 }
 
 impl Common {
-    pub(super) fn new(offset_s: i32) -> Self {
-        Self { offset_s, ..Self::default() }
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
     }
 
     /// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.0" 200 2326 ...`
@@ -60,7 +60,7 @@ impl Common {
             return Ok(self.last_s);
         }
         let moment = time::common(text).ok_or(Reason::Time)?;
-        let unix_s = moment.local_s - i64::from(moment.offset_s.unwrap_or(self.offset_s));
+        let unix_s = self.clock.unix_s(moment);
         self.last.clear();
         self.last.extend_from_slice(text);
         self.last_s = unix_s;

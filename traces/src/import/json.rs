@@ -12,7 +12,8 @@
 use super::common::{split_request, status};
 use super::request::{Line, Parsed, Request, method, number_or_dash};
 use super::summary::Reason;
-use super::time::{self, Moment};
+use super::time;
+use super::zone::Clock;
 
 /// Deepest nesting of a line.
 const DEPTH_MAX: u32 = 63;
@@ -26,8 +27,7 @@ pub(super) fn looks_right(line: &[u8]) -> bool {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Json {
     scratch: Vec<u8>,
-    /// What a time without a zone is ahead of UTC, in seconds.
-    offset_s: i32,
+    clock: Clock,
 }
 
 /// A value that is neither object nor array.
@@ -106,8 +106,8 @@ impl<'a> Found<'a> {
 }
 
 impl Json {
-    pub(super) fn new(offset_s: i32) -> Self {
-        Self { offset_s, ..Self::default() }
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
     }
 
     pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Parsed<'a> {
@@ -146,12 +146,17 @@ impl Json {
         }))
     }
 
-    fn time(&self, value: Value<'_>) -> Result<i64, Reason> {
+    fn time(&mut self, value: Value<'_>) -> Result<i64, Reason> {
         let bytes = value.bytes();
-        let local = |moment: Moment| moment.local_s - i64::from(moment.offset_s.unwrap_or(self.offset_s));
-        let text = |bytes: &[u8]| time::iso(bytes).or_else(|| time::common(bytes)).map(local);
-        let slashes_escaped = || unescaped(bytes).and_then(|bytes| text(&bytes));
-        text(bytes).or_else(|| time::epoch(bytes)).or_else(slashes_escaped).ok_or(Reason::Time)
+        let text = |bytes: &[u8]| time::iso(bytes).or_else(|| time::common(bytes));
+        if let Some(moment) = text(bytes) {
+            return Ok(self.clock.unix_s(moment));
+        }
+        if let Some(unix_s) = time::epoch(bytes) {
+            return Ok(unix_s);
+        }
+        let slashes_escaped = unescaped(bytes).and_then(|bytes| text(&bytes));
+        Ok(self.clock.unix_s(slashes_escaped.ok_or(Reason::Time)?))
     }
 }
 

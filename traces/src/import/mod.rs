@@ -29,11 +29,13 @@ mod summary;
 pub mod time;
 mod w3c;
 mod write;
+mod zone;
 
 pub use error::ImportError;
 pub use open::LogFormat;
 pub use summary::{FIRST_LINES_MAX, Reason, Summary, Uncounted};
 pub use write::{Importer, OTHER_FILES};
+pub use zone::Zone;
 
 /// How logs become a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +52,8 @@ pub struct ImportOptions {
     pub periods: Option<u64>,
     /// The form of the logs; without it each is told by its content.
     pub format: Option<LogFormat>,
-    /// Seconds that times without a zone are ahead of UTC.
-    pub offset_s: i32,
+    /// The zone of times that have none.
+    pub zone: Zone,
     /// Count requests of access logs also where the status says that no file was sent (400 and above).
     pub all_statuses: bool,
     /// A period without any line had no requests; otherwise it is missing.
@@ -80,7 +82,7 @@ impl Default for ImportOptions {
             start_s: None,
             periods: None,
             format: None,
-            offset_s: 0,
+            zone: Zone::default(),
             all_statuses: false,
             silent_is_zero: false,
             keep_addresses: false,

@@ -8,6 +8,7 @@ use super::common::status;
 use super::request::{Line, Parsed, Request, method, number_or_dash};
 use super::summary::Reason;
 use super::time::{self, Moment};
+use super::zone::Clock;
 
 /// Most fields of a line.
 const FIELDS_MAX: usize = 128;
@@ -31,15 +32,14 @@ pub(super) struct W3c {
     fields: Vec<Field>,
     /// The date of the last `#Date`.
     date: Option<Vec<u8>>,
-    /// What times are ahead of UTC, in seconds.
-    offset_s: i32,
+    clock: Clock,
     /// The last date and when it began, because many lines in a row have the same.
     day: (Vec<u8>, i64),
 }
 
 impl W3c {
-    pub(super) fn new(offset_s: i32) -> Self {
-        Self { offset_s, ..Self::default() }
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, ..Self::default() }
     }
 
     pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Parsed<'a> {
@@ -116,7 +116,7 @@ impl W3c {
             return Err(Reason::Time);
         }
         let second = i64::from(hour * 3_600 + minute * 60 + second.min(59));
-        Ok(self.day.1 + second - i64::from(self.offset_s))
+        Ok(self.clock.unix_s(Moment { local_s: self.day.1 + second, offset_s: None }))
     }
 }
 
@@ -136,13 +136,14 @@ fn field(name: &[u8]) -> Field {
 
 #[cfg(test)]
 mod tests {
+    use super::super::zone::Zone;
     use super::*;
     use proptest::prelude::*;
 
     const FIELDS: &[u8] = b"#Fields: date time c-ip cs-method cs-uri-stem cs-uri-query sc-status sc-bytes";
 
     fn with_fields() -> W3c {
-        let mut log = W3c::new(0);
+        let mut log = W3c::default();
         assert_eq!(log.parse(b"#Software: IIS"), Ok(Line::Note));
         assert_eq!(log.parse(FIELDS), Ok(Line::Note));
         log
@@ -163,7 +164,7 @@ mod tests {
             count: 1,
         };
         assert_eq!(with_fields().parse(line), Ok(Line::Request(wanted)));
-        let mut log = W3c::new(3_600);
+        let mut log = W3c::new(Clock::new(&Zone::Offset(3_600)));
         let _ = (log.parse(b"#Date: 2000-10-10 00:00:00"), log.parse(b"#Fields: time cs-uri"));
         let parsed = log.parse(b"21:55:36\t/a?b");
         assert!(
@@ -187,7 +188,7 @@ mod tests {
         ] {
             assert_eq!(with_fields().parse(line), Err(reason), "{}", line.escape_ascii());
         }
-        assert_eq!(W3c::new(0).parse(b"2000-10-10 20:55:36 /a"), Err(Reason::Fields));
+        assert_eq!(W3c::default().parse(b"2000-10-10 20:55:36 /a"), Err(Reason::Fields));
         let options = with_fields();
         assert_eq!(
             options.clone().parse(b"2000-10-10 20:55:36 - TRACE /a - 200 5"),

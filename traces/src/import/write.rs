@@ -11,6 +11,7 @@ use super::open::{Detected, LogFormat, PREFIX_BYTES, detect, unpacked};
 use super::request::{Line, Parsed, Request, file_of};
 use super::summary::{Reason, Summary};
 use super::w3c::W3c;
+use super::zone::Clock;
 use super::{ImportError, ImportOptions};
 use crate::trace_file::{
     Block, Client, FILES_MAX, FileCount, Head, PATH_BYTES_MAX, PERIOD_NUMBER_MAX, PERIOD_SECONDS_MAX,
@@ -61,14 +62,14 @@ enum Parser {
 
 impl Parser {
     fn new(format: LogFormat, options: &ImportOptions) -> Self {
-        let offset_s = options.offset_s;
+        let clock = Clock::new(&options.zone);
         match format {
-            LogFormat::Json => Self::Json(Json::new(offset_s)),
-            LogFormat::W3c => Self::W3c(W3c::new(offset_s)),
+            LogFormat::Json => Self::Json(Json::new(clock)),
+            LogFormat::W3c => Self::W3c(W3c::new(clock)),
             LogFormat::Requests | LogFormat::Counts => {
                 Self::Table(Table::new(format, options.start_s.unwrap_or(0), options.period_s))
             }
-            _ => Self::Common(Common::new(offset_s)),
+            _ => Self::Common(Common::new(clock)),
         }
     }
 

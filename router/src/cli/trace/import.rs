@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, time};
+use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, Zone, time};
 use clockwork_traces::trace_file::TraceIndex;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -113,6 +113,9 @@ pub(super) struct ImportArgs {
     /// What times without a zone are ahead of UTC, such as +01:00
     #[arg(long, value_name = "OFFSET", default_value = "+00:00", value_parser = offset, allow_hyphen_values = true)]
     utc_offset: i32,
+    /// The zone of times without one, by its name, such as Europe/Berlin, with its changes of the clock
+    #[arg(long, value_name = "NAME", conflicts_with = "utc_offset", value_parser = zone)]
+    zone: Option<Zone>,
     /// Count requests also where the status says that no file was sent (400 and above)
     #[arg(long)]
     all_statuses: bool,
@@ -219,7 +222,7 @@ fn options(args: &ImportArgs) -> ImportOptions {
         start_s: args.start,
         periods: args.periods,
         format: args.format.map(LogFormat::from),
-        offset_s: args.utc_offset,
+        zone: args.zone.clone().unwrap_or(Zone::Offset(args.utc_offset)),
         all_statuses: args.all_statuses,
         silent_is_zero: args.silent_is_zero,
         keep_addresses: args.keep_addresses,
@@ -285,6 +288,11 @@ fn moment(text: &str) -> Result<i64, String> {
 fn offset(text: &str) -> Result<i32, String> {
     let parsed = time::iso(format!("2000-01-01T00:00{text}").as_bytes()).and_then(|moment| moment.offset_s);
     parsed.ok_or_else(|| format!("{text:?} is not an offset such as +01:00 or -0700"))
+}
+
+fn zone(text: &str) -> Result<Zone, String> {
+    Zone::named(text)
+        .ok_or_else(|| format!("{text:?} is no zone of the time zone database, such as Europe/Berlin"))
 }
 
 fn prefix(text: &str) -> Result<String, String> {
