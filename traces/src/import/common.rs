@@ -51,7 +51,7 @@ impl Common {
             size: bytes,
             writes,
             client,
-            count: 1,
+            ..Request::NONE
         }))
     }
 

@@ -92,17 +92,7 @@ impl Table {
         if line.is_empty() {
             return Err(Reason::Blank);
         }
-        let mut row = Request {
-            unix_s: 0,
-            target: b"",
-            is_url: false,
-            status: 0,
-            bytes: 0,
-            size: 0,
-            writes: false,
-            client: b"",
-            count: 1,
-        };
+        let mut row = Request::NONE;
         let (mut time, mut fields) = (None, Fields { rest: Some(line) });
         for column in &self.columns {
             let field = fields.next().ok_or(Reason::Columns)?;

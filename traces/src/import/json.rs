@@ -142,7 +142,7 @@ impl Json {
             size: bytes,
             writes,
             client,
-            count: 1,
+            ..Request::NONE
         }))
     }
 

@@ -81,6 +81,42 @@ impl Names {
     }
 
     fn insert(&mut self, wanted: &[u8], hash: u64, part: u32) -> Option<u32> {
+        let place = self.put(wanted)?;
+        let number = u32::try_from(self.places.len()).ok()?;
+        self.places.push(place);
+        self.enter(hash, part, number);
+        Some(number)
+    }
+
+    /// Gives a number another name; whether it has it now. It has not if the name is that of another number, or if there is no
+    /// room for it.
+    pub(super) fn rename(&mut self, number: u32, wanted: &[u8]) -> bool {
+        let (hash, old) = (self.hasher.hash_one(wanted), self.hasher.hash_one(self.get(number as usize)));
+        let (places, pieces) = (&self.places, &self.pieces);
+        let is_wanted = |(_, other): &(u32, u32)| {
+            places.get(*other as usize).is_some_and(|place| name(pieces, *place) == wanted)
+        };
+        if let Some((_, other)) = self.table.find(hash, is_wanted) {
+            return *other == number;
+        }
+        if self.bytes + wanted.len() > self.bytes_max {
+            return false;
+        }
+        let (Some(place), true) = (self.put(wanted), (number as usize) < self.places.len()) else {
+            return false;
+        };
+        if let Ok(entry) = self.table.find_entry(old, |(_, other)| *other == number) {
+            entry.remove();
+        }
+        if let Some(known) = self.places.get_mut(number as usize) {
+            *known = place;
+        }
+        self.enter(hash, (hash >> 24) as u32, number);
+        true
+    }
+
+    /// Puts the bytes of a name behind the others.
+    fn put(&mut self, wanted: &[u8]) -> Option<Place> {
         let fits = self.pieces.last().is_some_and(|piece| piece.capacity() - piece.len() >= wanted.len());
         if !fits {
             self.pieces.push(Vec::with_capacity(PIECE.max(wanted.len())));
@@ -94,14 +130,15 @@ impl Names {
         };
         last.extend_from_slice(wanted);
         self.bytes += wanted.len();
-        let number = u32::try_from(self.places.len()).ok()?;
-        self.places.push(place);
+        Some(place)
+    }
+
+    fn enter(&mut self, hash: u64, part: u32, number: u32) {
         let (places, pieces, hasher) = (&self.places, &self.pieces, &self.hasher);
         self.table.insert_unique(hash, (part, number), |(_, number)| {
             let known = places.get(*number as usize).map_or(&[][..], |place| name(pieces, *place));
             hasher.hash_one(known)
         });
-        Some(number)
     }
 }
 
@@ -131,6 +168,18 @@ mod tests {
             }
             prop_assert_eq!(table.len(), wanted.len());
         }
+    }
+
+    #[test]
+    fn a_renamed_number_is_found_by_its_new_name_only() {
+        let mut table = Names::new(9, 20);
+        assert_eq!((table.number(b"a"), table.number(b"b")), (Some(0), Some(1)));
+        assert!(table.rename(0, b"c") && table.rename(0, b"c"));
+        assert_eq!((table.number(b"c"), table.get(0)), (Some(0), &b"c"[..]));
+        assert_eq!(table.number(b"a"), Some(2), "its old name is free");
+        assert!(!table.rename(0, b"b") && !table.rename(7, b"d"), "another's, and none");
+        assert!(!table.rename(0, &[b'x'; 20]), "too many bytes");
+        assert_eq!(table.number(b"c"), Some(0));
     }
 
     #[test]

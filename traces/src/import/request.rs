@@ -9,6 +9,8 @@ pub(super) struct Request<'a> {
     pub(super) unix_s: i64,
     /// What was asked for, as the log has it.
     pub(super) target: &'a [u8],
+    /// The file's handle, by which it is known whatever it is called; empty where the log has none.
+    pub(super) handle: &'a [u8],
     /// Whether `target` is a URL, of which the path names the file; otherwise it is the file's name as it stands.
     pub(super) is_url: bool,
     /// Status of the answer; 0 where the log says nothing.
@@ -23,6 +25,22 @@ pub(super) struct Request<'a> {
     pub(super) client: &'a [u8],
     /// How many requests this stands for.
     pub(super) count: u64,
+}
+
+impl Request<'_> {
+    /// One request of which nothing is known.
+    pub(super) const NONE: Self = Self {
+        unix_s: 0,
+        target: b"",
+        handle: b"",
+        is_url: false,
+        status: 0,
+        bytes: 0,
+        size: 0,
+        writes: false,
+        client: b"",
+        count: 1,
+    };
 }
 
 /// What a line is.

@@ -52,17 +52,7 @@ impl W3c {
         if self.fields.is_empty() {
             return Err(Reason::Fields);
         }
-        let mut request = Request {
-            unix_s: 0,
-            target: b"",
-            is_url: true,
-            status: 0,
-            bytes: 0,
-            size: 0,
-            writes: false,
-            client: b"",
-            count: 1,
-        };
+        let mut request = Request { is_url: true, ..Request::NONE };
         let (mut date, mut clock, mut asks) = (None, None, true);
         let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         for field in &self.fields {
@@ -161,7 +151,7 @@ mod tests {
             size: 5,
             writes: true,
             client: b"10.0.0.1",
-            count: 1,
+            ..Request::NONE
         };
         assert_eq!(with_fields().parse(line), Ok(Line::Request(wanted)));
         let mut log = W3c::new(Clock::new(&Zone::Offset(3_600)));

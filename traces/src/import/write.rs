@@ -1,6 +1,6 @@
 //! The importer: lines of logs become blocks of a trace.
 
-use super::capture::{self, End, Packet};
+use super::capture::{self, End, Packet, Paths, Seen};
 use super::common::Common;
 use super::counts::Counts;
 use super::csv::Table;
@@ -39,6 +39,7 @@ pub struct Importer<W> {
 /// What is counted.
 struct Tally {
     files: Names,
+    handles: Handles,
     sizes: Vec<u64>,
     /// The number of [`OTHER_FILES`], once there are any.
     others: Option<u32>,
@@ -50,6 +51,16 @@ struct Tally {
     counts: Counts,
     /// First and last period with a line.
     reach: Option<(i64, i64)>,
+}
+
+/// Files that captures know by their handles.
+#[derive(Default)]
+struct Handles {
+    paths: Paths,
+    /// By handle: number of its file.
+    files: Vec<Option<u32>>,
+    /// Files and handles whose path was not known when they were first seen.
+    unnamed: Vec<(u32, u32)>,
 }
 
 /// A reader for the lines of one log.
@@ -142,6 +153,7 @@ impl<W: Write> Importer<W> {
     fn with(writer: TraceWriter<W>, head: Head, options: ImportOptions) -> Self {
         let tally = Tally {
             files: Names::new(options.files_max, options.path_bytes_max),
+            handles: Handles::default(),
             sizes: Vec::new(),
             others: None,
             clients: Names::new(options.clients_max, CLIENT_BYTES_MAX),
@@ -223,9 +235,15 @@ impl<W: Write> Importer<W> {
         let end = capture::read(
             bytes,
             is_pcapng,
-            |call| {
-                let refused = shared.borrow_mut().count(call).err();
-                fault.set(fault.get().or(refused));
+            |seen| {
+                let mut importer = shared.borrow_mut();
+                match seen {
+                    Seen::Call(call) => fault.set(fault.get().or(importer.count(call).err())),
+                    Seen::Name { directory, name, handle } => {
+                        importer.tally.handles.paths.learn(directory, name, handle);
+                    }
+                    Seen::Root { path, handle } => importer.tally.handles.paths.root(handle, path),
+                }
             },
             |packet| {
                 let mut importer = shared.borrow_mut();
@@ -281,7 +299,10 @@ impl<W: Write> Importer<W> {
             self.tally.counts.saw(period, 0);
             return Ok(());
         }
-        let (number, overflows) = self.tally.file(file);
+        let (number, overflows) = match request.handle {
+            [] => self.tally.file(file),
+            handle => self.tally.file_of_handle(handle, file),
+        };
         if overflows {
             self.summary.overflow_requests += request.count;
         }
@@ -295,6 +316,7 @@ impl<W: Write> Importer<W> {
     }
 
     fn write_counts(&mut self) -> Result<(), ImportError> {
+        self.tally.name_handles(self.writer.files());
         let files = &self.tally.files;
         self.writer.name_files((self.writer.files()..files.len()).map(|number| files.get(number)))?;
         for (period, counts) in self.tally.counts.take() {
@@ -374,6 +396,41 @@ impl Tally {
                 let others = self.others.or_else(|| self.files.number_beyond_limits(OTHER_FILES));
                 self.others = others;
                 (others.unwrap_or(0), true)
+            }
+        }
+    }
+
+    /// The same for a file that is known by its handle. It is called by its path if that is known, else by `name`.
+    fn file_of_handle(&mut self, handle: &[u8], name: &[u8]) -> (u32, bool) {
+        let Some(handle) = self.handles.paths.number(handle) else { return self.file(name) };
+        if let Some(file) = self.handles.files.get(handle as usize).copied().flatten() {
+            return (file, false);
+        }
+        let mut path = Vec::new();
+        self.handles.paths.path(handle, &mut path);
+        let is_short = path.len() <= PATH_BYTES_MAX;
+        let (file, overflows) = self.file(if is_short { &path } else { name });
+        if !overflows {
+            let files = &mut self.handles.files;
+            files.resize(files.len().max(handle as usize + 1), None);
+            if let Some(of_handle) = files.get_mut(handle as usize) {
+                *of_handle = Some(file);
+            }
+            if path.starts_with(b"fh:") {
+                self.handles.unnamed.push((file, handle));
+            }
+        }
+        (file, overflows)
+    }
+
+    /// Gives files that were first seen by their handles their paths, where these have become known since. Below
+    /// `written` names are written already; they stand. So do those whose path is that of another file.
+    fn name_handles(&mut self, written: usize) {
+        let mut path = Vec::new();
+        for (file, handle) in std::mem::take(&mut self.handles.unnamed) {
+            self.handles.paths.path(handle, &mut path);
+            if file as usize >= written && path.len() <= PATH_BYTES_MAX {
+                self.files.rename(file, &path);
             }
         }
     }

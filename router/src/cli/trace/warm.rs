@@ -41,25 +41,36 @@ pub(super) struct Past<'a> {
 struct Files {
     /// The file of each path; none for those outside of the export.
     of_path: Vec<Option<usize>>,
-    files: Vec<(Handle, Arc<str>)>,
+    /// Handles, or what stands in for them with the path.
+    files: Vec<(Handle, Option<Arc<str>>)>,
 }
 
 impl Files {
     fn of<'p>(paths: impl Iterator<Item = &'p [u8]>, past: &Past<'_>) -> Self {
-        let mut known: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut known: HashMap<Handle, usize> = HashMap::new();
         let mut files = Self { of_path: Vec::new(), files: Vec::new() };
         for path in paths {
-            let file = past.path_of(path).map(|path| {
-                let path: Arc<str> = path.into();
-                *known.entry(path).or_insert_with_key(|path| {
-                    files.files.push((Handle::stand_in(path), Arc::clone(path)));
+            let file = handle_in(path).map(|handle| (handle, None)).or_else(|| {
+                let path = past.path_of(path)?;
+                Some((Handle::stand_in(&path), Some(path.into())))
+            });
+            files.of_path.push(file.map(|(handle, path)| {
+                *known.entry(handle).or_insert_with(|| {
+                    files.files.push((handle, path));
                     files.files.len() - 1
                 })
-            });
-            files.of_path.push(file);
+            }));
         }
         files
     }
+}
+
+/// The handle that a file of a capture is called by where its path is not known: `fh:` and hexadecimal digits.
+fn handle_in(name: &[u8]) -> Option<Handle> {
+    let digits = name.strip_prefix(b"fh:")?;
+    let digit = |byte: u8| (byte as char).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let byte = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
+    Handle::new(&digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>()?)
 }
 
 impl Past<'_> {
@@ -197,7 +208,7 @@ fn record(
     }
     let listed = of_files.into_iter().filter_map(|(file, counts)| {
         let (handle, path) = files.files.get(file)?;
-        Some(FilePeriod { handle: *handle, store: 0, path: Some(Arc::clone(path)), counts })
+        Some(FilePeriod { handle: *handle, store: 0, path: path.clone(), counts })
     });
     let of_files = listed.collect();
     let span = PeriodSpan {
@@ -255,16 +266,19 @@ mod tests {
         ] {
             assert_eq!(past.path_of(url.as_bytes()).as_deref(), wanted, "{url}");
         }
+        assert_eq!(handle_in(b"fh:01fF"), Handle::new(&[1, 255]));
+        assert!([&b"fh:"[..], b"fh:012", b"fh:01/a", b"/fh:01"].iter().all(|name| handle_in(name).is_none()));
         let directory = Past { export: "/", strip: "", index: "", calls_per_request: 1.0 };
         assert_eq!(directory.path_of(b"/d/").as_deref(), Some("/d"));
         assert_eq!(directory.path_of(b"/").as_deref(), Some("/"));
-        let table = "path,hour,count\n/pub/,0,3\n/pub/index.html,0,5\n/x,0,1\n";
+        let table = "path,hour,count\n/pub/,0,3\n/pub/index.html,0,5\n/x,0,1\nfh:0a,0,2\n";
         let folder = tempfile::tempdir().unwrap();
         written(table, folder.path(), &past, false).unwrap();
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let record = history.last().unwrap().unwrap();
-        assert_eq!((record.files.len(), record.files[0].counts.calls.reads), (1, 8));
-        assert_eq!((record.other.calls.reads, record.requests()), (1, 9));
+        assert_eq!((record.files.len(), record.files[0].counts.calls.reads), (2, 8));
+        assert_eq!((record.files[1].handle, &record.files[1].path), (Handle::new(&[10]).unwrap(), &None));
+        assert_eq!((record.other.calls.reads, record.requests()), (1, 11));
     }
 
     #[test]

@@ -1,24 +1,30 @@
 //! Packet captures of NFSv3: pcap and pcapng, calls over UDP and TCP.
 //!
 //! Every call on a file handle is a request for that file, as the router counts heat; calls on names count for their directory.
-//! Handles are what a capture knows of files, so a file's name is `fh:` and its handle in hexadecimal. Repeated calls (the same
-//! XID from the same socket) count once. Of a call only the header and the first arguments are needed, so captures whose packets
+//! Handles are what a capture knows of files. Replies to LOOKUP, CREATE and its kin, READDIRPLUS and MNT show their paths; a file
+//! of which no reply tells is called `fh:` and its handle in hexadecimal. Repeated calls (the same XID between the same
+//! sockets) count once. Of a call only the header and the first arguments are needed, so captures whose packets
 //! are cut to some length, and first fragments of datagrams, do.
 
 mod packet;
+mod paths;
+mod pending;
 mod stream;
 
 use super::request::Request;
 use clockwork_wire::nfs3::{Class, Procedure};
-use clockwork_wire::rpc;
-use packet::{Transport, segment};
+use clockwork_wire::{mount, rpc};
+use packet::{Segment, Transport, segment};
+pub(super) use paths::Paths;
+use paths::put_handle;
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, PcapNGReader};
+use pending::{HEAD_BYTES, Pending};
 use std::cell::RefCell;
 use std::io::{self, Read, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
-use stream::Streams;
+use stream::{Sink, Streams};
 
 /// Longest packet that is read, in bytes; a capture with longer ones is refused.
 const PACKET_BYTES_MAX: usize = 1 << 20;
@@ -37,10 +43,27 @@ pub(super) enum End {
     Cut,
 }
 
+/// What a capture shows of files.
+#[derive(Debug)]
+pub(super) enum Seen<'a> {
+    /// A call on a file.
+    Call(Request<'a>),
+    /// A file's name in its directory.
+    Name {
+        /// Handle of the directory.
+        directory: &'a [u8],
+        name: &'a [u8],
+        /// Handle of the file.
+        handle: &'a [u8],
+    },
+    /// Where an export begins.
+    Root { path: &'a [u8], handle: &'a [u8] },
+}
+
 /// What a packet came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packet {
-    /// It held, or completed, so many calls.
+    /// It held, or completed, so many calls and replies that tell of files.
     Calls(u32),
     /// Nothing of NFS.
     Other,
@@ -48,11 +71,11 @@ pub(super) enum Packet {
     Bad,
 }
 
-/// Reads a capture. `call` is shown every call, `packet` what each packet came to, in turn.
+/// Reads a capture. `show` is shown what there is of files, `packet` what each packet came to, in turn.
 pub(super) fn read(
     input: impl Read,
     is_pcapng: bool,
-    mut call: impl FnMut(&Request<'_>),
+    mut show: impl FnMut(&Seen<'_>),
     mut packet: impl FnMut(Packet) -> bool,
 ) -> io::Result<End> {
     let failure = Rc::new(RefCell::new(None));
@@ -73,7 +96,7 @@ pub(super) fn read(
         match reader.next() {
             Ok((length, block)) => {
                 if let Some((time, link, data)) = capture.packet(&block) {
-                    let came_to = calls.packet(time, link, data, &mut call);
+                    let came_to = calls.packet(time, link, data, &mut show);
                     if !packet(came_to) {
                         return Ok(End::Whole);
                     }
@@ -159,9 +182,15 @@ impl Capture {
     }
 }
 
-/// Finds calls in packets.
+/// Finds calls in packets, and what their replies name.
 struct Calls {
     streams: Streams,
+    found: Found,
+}
+
+/// What is known of calls.
+struct Found {
+    pending: Pending,
     /// Fingerprints of calls, by a part of themselves; 0 is none.
     seen: Vec<u64>,
     name: Vec<u8>,
@@ -171,82 +200,125 @@ struct Calls {
 impl Default for Calls {
     fn default() -> Self {
         let seen = vec![0; CALLS_REMEMBERED];
-        Self { streams: Streams::default(), seen, name: Vec::new(), client: Vec::new() }
+        let found = Found { pending: Pending::default(), seen, name: Vec::new(), client: Vec::new() };
+        Self { streams: Streams::default(), found }
+    }
+}
+
+/// The messages of one packet.
+struct Messages<'a, F> {
+    found: &'a mut Found,
+    time: i64,
+    segment: &'a Segment<'a>,
+    show: &'a mut F,
+    /// Calls and replies that were of use.
+    used: u32,
+}
+
+impl<F: FnMut(&Seen<'_>)> Messages<'_, F> {
+    /// The call with this XID that the sender of the packet makes, or that it answers.
+    fn key(&self, xid: u32, is_reply: bool) -> u64 {
+        let segment = self.segment;
+        let (sender, receiver) =
+            ((segment.client, segment.client_port), (segment.server, segment.server_port));
+        if is_reply { hash((receiver, sender, xid)) } else { hash((sender, receiver, xid)) }
+    }
+}
+
+impl<F: FnMut(&Seen<'_>)> Sink for Messages<'_, F> {
+    fn wanted(&self, begin: &[u8]) -> Option<usize> {
+        let word = |at| clockwork_wire::xdr::u32_at(begin, at);
+        match word(4)? {
+            0 => (word(8) == Some(2) && matches!(word(12), Some(NFS_PROGRAM | mount::PROGRAM)))
+                .then_some(HEAD_BYTES),
+            1 => self.found.pending.wanted(self.key(word(0)?, true)),
+            _ => None,
+        }
+    }
+
+    fn message(&mut self, message: &[u8]) {
+        let Ok(header) = rpc::parse_call(message) else {
+            if let Ok(reply) = rpc::parse_reply(message) {
+                let key = self.key(reply.xid, true);
+                self.used += u32::from(self.found.pending.wanted(key).is_some());
+                self.found.pending.reply(key, message, self.show);
+            }
+            return;
+        };
+        let is_nfs = (header.program, header.version) == (NFS_PROGRAM, 3);
+        if !is_nfs && header.program != mount::PROGRAM {
+            return;
+        }
+        let key = self.key(header.xid, false);
+        if self.found.is_repeat(key) {
+            return;
+        }
+        self.found.pending.call(key, &header, message);
+        self.used +=
+            u32::from(is_nfs && self.found.call(self.time, self.segment, &header, message, self.show));
     }
 }
 
 impl Calls {
-    fn packet(
-        &mut self,
-        time: i64,
-        link: Linktype,
-        data: &[u8],
-        call: &mut impl FnMut(&Request<'_>),
-    ) -> Packet {
+    fn packet(&mut self, time: i64, link: Linktype, data: &[u8], show: &mut impl FnMut(&Seen<'_>)) -> Packet {
         let segment = match segment(link, data) {
             Ok(Some(segment)) => segment,
             Ok(None) => return Packet::Other,
             Err(()) => return Packet::Bad,
         };
-        let mut found = 0;
-        let mut streams = std::mem::take(&mut self.streams);
-        let mut one = |message: &[u8]| {
-            found += u32::from(self.message(time, segment.client, segment.client_port, message, call));
-        };
+        let mut messages = Messages { found: &mut self.found, time, segment: &segment, show, used: 0 };
         match segment.transport {
-            Transport::Udp => one(segment.payload),
-            Transport::Tcp { sequence, begins } => streams.segment(&segment, sequence, begins, &mut one),
+            Transport::Udp => messages.message(segment.payload),
+            Transport::Tcp { sequence, begins } => {
+                self.streams.segment(&segment, sequence, begins, &mut messages);
+            }
         }
-        self.streams = streams;
-        if found == 0 { Packet::Other } else { Packet::Calls(found) }
+        if messages.used == 0 { Packet::Other } else { Packet::Calls(messages.used) }
     }
+}
 
-    /// Shows the call that a message is; whether it is one that counts.
-    fn message(
+impl Found {
+    /// Shows the request that a call is; whether it is one that counts.
+    fn call(
         &mut self,
         time: i64,
-        client: &[u8],
-        port: u16,
+        segment: &Segment<'_>,
+        header: &rpc::Call,
         message: &[u8],
-        show: &mut impl FnMut(&Request<'_>),
+        show: &mut impl FnMut(&Seen<'_>),
     ) -> bool {
-        let Ok(header) = rpc::parse_call(message) else { return false };
-        if header.program != NFS_PROGRAM || header.version != 3 || self.is_repeat(client, port, header.xid) {
-            return false;
-        }
         let Some(procedure) = Procedure::from_u32(header.procedure) else { return false };
         let Some((handle, rest)) = message.get(header.arguments..).and_then(handle) else { return false };
         self.name.clear();
-        self.name.extend_from_slice(b"fh:");
-        for byte in handle {
-            const DIGITS: &[u8; 16] = b"0123456789abcdef";
-            self.name.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
+        put_handle(handle, &mut self.name);
         self.client.clear();
-        address(client, &mut self.client);
+        address(segment.client, &mut self.client);
         let moves_data = matches!(procedure, Procedure::Read | Procedure::Write);
         let (offset, count) = if moves_data { range(rest).unwrap_or((0, 0)) } else { (0, 0) };
-        show(&Request {
+        show(&Seen::Call(Request {
             unix_s: time,
             target: &self.name,
-            is_url: false,
-            status: 0,
+            handle,
             bytes: u64::from(count),
             // A READ asks for more than there is, up to the end of the file; what is written is there.
             size: if procedure == Procedure::Write { offset.saturating_add(u64::from(count)) } else { 0 },
             writes: procedure.class() == Class::Write || changes(procedure),
             client: &self.client,
-            count: 1,
-        });
+            ..Request::NONE
+        }));
         true
     }
 
-    fn is_repeat(&mut self, client: &[u8], port: u16, xid: u32) -> bool {
-        use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((client, port, xid)) | 1;
-        let place = (hash >> 32) as usize % self.seen.len();
-        self.seen.get_mut(place).is_some_and(|seen| std::mem::replace(seen, hash) == hash)
+    fn is_repeat(&mut self, key: u64) -> bool {
+        let place = (key >> 32) as usize % self.seen.len();
+        self.seen.get_mut(place).is_some_and(|seen| std::mem::replace(seen, key) == key)
     }
+}
+
+/// A hash that is never 0.
+fn hash(key: impl std::hash::Hash) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key) | 1
 }
 
 /// An address as text.

@@ -1,19 +1,30 @@
 //! TCP streams of a capture, as far as it takes to find the calls in them.
 //!
-//! Of every record only the first [`HEAD_BYTES`] are kept. A stream is followed from its SYN, or from a segment that begins
-//! with a record mark and an NFS call. A segment that comes early waits; where one is missing, the stream is left until it can be
+//! Of every record only what is wanted is kept. A stream is followed from its SYN, or from a segment that begins with a record
+//! mark and an NFS call or the reply to one. A segment that comes early waits; where one is missing, the stream is left until it can be
 //! entered again in the same way.
 
 use super::packet::Segment;
+use super::pending::HEAD_BYTES;
 use hashbrown::HashMap;
 
-/// Bytes kept of a record: header with the longest credential, and the first arguments.
-const HEAD_BYTES: usize = 1_024;
+/// Bytes of a message by which a sink tells what it wants of it.
+const BEGIN_BYTES: usize = 16;
 /// Streams followed at once; beyond that all are forgotten and entered anew.
 const STREAMS_MAX: usize = 8_192;
+/// Bytes of all streams that wait, for what comes before or behind them; beyond that all are forgotten.
+const HELD_BYTES_MAX: usize = 64 << 20;
 /// Segments of a stream that wait for one before them, and their bytes.
 const WAITING_MAX: usize = 32;
 const WAITING_BYTES_MAX: usize = 256 << 10;
+
+/// Who takes the messages of streams.
+pub(super) trait Sink {
+    /// How many bytes of the message that begins so are wanted; `None` if it is none that is looked for.
+    fn wanted(&self, begin: &[u8]) -> Option<usize>;
+    /// Takes the wanted bytes of a message.
+    fn message(&mut self, message: &[u8]);
+}
 
 /// Addresses and ports of a stream.
 type Key = ([u8; 36], u8);
@@ -22,6 +33,8 @@ type Key = ([u8; 36], u8);
 #[derive(Default)]
 pub(super) struct Streams {
     streams: HashMap<Key, Stream>,
+    /// Bytes that they hold together.
+    held: usize,
 }
 
 #[derive(Default)]
@@ -40,28 +53,42 @@ impl Streams {
         segment: &Segment<'_>,
         sequence: u32,
         begins: bool,
-        show: &mut impl FnMut(&[u8]),
+        sink: &mut impl Sink,
     ) {
-        if self.streams.len() >= STREAMS_MAX {
+        if self.streams.len() >= STREAMS_MAX || self.held > HELD_BYTES_MAX {
             self.streams.clear();
+            self.held = 0;
         }
         let stream = self.streams.entry(key(segment)).or_default();
+        let before = stream.held();
+        stream.segment(segment, sequence, begins, sink);
+        self.held = self.held.saturating_sub(before) + stream.held();
+    }
+}
+
+impl Stream {
+    fn held(&self) -> usize {
+        self.waiting.iter().map(|(_, payload)| payload.len()).sum::<usize>() + self.records.head.len()
+    }
+
+    fn segment(&mut self, segment: &Segment<'_>, sequence: u32, begins: bool, sink: &mut impl Sink) {
+        let stream = self;
         if begins {
-            *stream = Stream { next: Some(sequence.wrapping_add(1)), ..Stream::default() };
+            *stream = Self { next: Some(sequence.wrapping_add(1)), ..Self::default() };
             return;
         }
         if segment.payload.is_empty() {
             return;
         }
-        if stream.next.is_none() && begins_a_call(segment.payload) {
-            *stream = Stream { next: Some(sequence), ..Stream::default() };
+        if stream.next.is_none() && begins_a_message(segment.payload, sink) {
+            *stream = Self { next: Some(sequence), ..Self::default() };
         }
         let Some(next) = stream.next else { return };
         if sequence.wrapping_sub(next).cast_signed() > 0 {
-            stream.wait(sequence, segment.payload, show);
+            stream.wait(sequence, segment.payload, sink);
         } else {
-            stream.take(sequence, segment.payload, show);
-            stream.take_waiting(show);
+            stream.take(sequence, segment.payload, sink);
+            stream.take_waiting(sink);
         }
     }
 }
@@ -79,37 +106,35 @@ fn key(segment: &Segment<'_>) -> Key {
     (key, u8::try_from(segment.client.len()).unwrap_or(0))
 }
 
-/// A record mark, then a call (0) by RPC version 2 to program 100003.
-fn begins_a_call(payload: &[u8]) -> bool {
-    let word = |at: usize| {
-        payload.get(at..).and_then(|rest| rest.first_chunk::<4>()).map(|b| u32::from_be_bytes(*b))
-    };
-    let plausible = |mark: u32| (40..8 << 20).contains(&(mark & 0x7fff_ffff));
-    word(0).is_some_and(plausible) && word(8) == Some(0) && word(12) == Some(2) && word(16) == Some(100_003)
+/// A record mark, then a message that is wanted.
+fn begins_a_message(payload: &[u8], sink: &impl Sink) -> bool {
+    let Some((mark, message)) = payload.split_first_chunk::<4>() else { return false };
+    let is_plausible = (24..8 << 20).contains(&(u32::from_be_bytes(*mark) & 0x7fff_ffff));
+    is_plausible && sink.wanted(message).is_some()
 }
 
 impl Stream {
     /// Takes bytes that begin at or before the next one.
-    fn take(&mut self, sequence: u32, payload: &[u8], show: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, sequence: u32, payload: &[u8], sink: &mut impl Sink) {
         let Some(next) = self.next else { return };
         let known = usize::try_from(next.wrapping_sub(sequence)).unwrap_or(usize::MAX);
         if let Some(new) = payload.get(known..).filter(|new| !new.is_empty()) {
             self.next = Some(next.wrapping_add(u32::try_from(new.len()).unwrap_or(0)));
-            self.records.take(new, show);
+            self.records.take(new, sink);
         }
     }
 
-    fn take_waiting(&mut self, show: &mut impl FnMut(&[u8])) {
+    fn take_waiting(&mut self, sink: &mut impl Sink) {
         while let Some(next) = self.next {
             let due = |(sequence, _): &(u32, Vec<u8>)| sequence.wrapping_sub(next).cast_signed() <= 0;
             let Some(at) = self.waiting.iter().position(due) else { return };
             let (sequence, payload) = self.waiting.swap_remove(at);
-            self.take(sequence, &payload, show);
+            self.take(sequence, &payload, sink);
         }
     }
 
     /// Keeps bytes that came early. Where too many wait, what they wait for is lost: the stream is entered anew.
-    fn wait(&mut self, sequence: u32, payload: &[u8], show: &mut impl FnMut(&[u8])) {
+    fn wait(&mut self, sequence: u32, payload: &[u8], sink: &mut impl Sink) {
         let bytes: usize = self.waiting.iter().map(|(_, payload)| payload.len()).sum();
         if self.waiting.len() < WAITING_MAX && bytes + payload.len() <= WAITING_BYTES_MAX {
             self.waiting.push((sequence, payload.to_vec()));
@@ -120,11 +145,11 @@ impl Stream {
         waiting.sort_by_key(|(sequence, _)| sequence.wrapping_sub(self.next.unwrap_or(0)));
         *self = Self::default();
         for (sequence, payload) in waiting {
-            if self.next.is_none() && begins_a_call(&payload) {
+            if self.next.is_none() && begins_a_message(&payload, sink) {
                 self.next = Some(sequence);
             }
             if self.next.is_some_and(|next| sequence.wrapping_sub(next).cast_signed() <= 0) {
-                self.take(sequence, &payload, show);
+                self.take(sequence, &payload, sink);
             } else if self.next.is_some() && self.waiting.len() < WAITING_MAX {
                 self.waiting.push((sequence, payload));
             }
@@ -143,10 +168,12 @@ struct Records {
     last: bool,
     /// The beginning of the record.
     head: Vec<u8>,
+    /// How much of it is wanted, once that is known.
+    wanted: Option<usize>,
 }
 
 impl Records {
-    fn take(&mut self, mut bytes: &[u8], show: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, mut bytes: &[u8], sink: &mut impl Sink) {
         while !bytes.is_empty() {
             if self.left == 0 {
                 let (part, rest) = bytes.split_at((4 - self.mark.len()).min(bytes.len()));
@@ -157,25 +184,31 @@ impl Records {
                     self.mark.clear();
                     self.last = mark >> 31 == 1;
                     self.left = usize::try_from(mark & 0x7fff_ffff).unwrap_or(0);
-                    self.end_of_fragment(show);
+                    self.end_of_fragment(sink);
                 }
                 continue;
             }
-            let (part, rest) = bytes.split_at(self.left.min(bytes.len()));
-            let room = HEAD_BYTES.saturating_sub(self.head.len());
+            // What is wanted is asked when there is enough to tell it by.
+            let at_once = if self.wanted.is_some() { usize::MAX } else { BEGIN_BYTES - self.head.len() };
+            let (part, rest) = bytes.split_at(self.left.min(bytes.len()).min(at_once));
+            let room = self.wanted.unwrap_or(BEGIN_BYTES).saturating_sub(self.head.len());
             self.head.extend_from_slice(&part[..part.len().min(room)]);
             self.left -= part.len();
             bytes = rest;
-            self.end_of_fragment(show);
+            if self.wanted.is_none() && self.head.len() >= BEGIN_BYTES {
+                self.wanted = Some(sink.wanted(&self.head).unwrap_or(HEAD_BYTES).max(BEGIN_BYTES));
+            }
+            self.end_of_fragment(sink);
         }
     }
 
-    fn end_of_fragment(&mut self, show: &mut impl FnMut(&[u8])) {
+    fn end_of_fragment(&mut self, sink: &mut impl Sink) {
         if self.left == 0 && self.last {
             if !self.head.is_empty() {
-                show(&self.head);
+                sink.message(&self.head);
             }
             self.head.clear();
+            self.wanted = None;
         }
     }
 }

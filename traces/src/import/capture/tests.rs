@@ -23,16 +23,106 @@ fn record(message: &[u8]) -> Vec<u8> {
     [&mark.to_be_bytes()[..], message].concat()
 }
 
-fn ip(protocol: u8, transport: &[u8]) -> Vec<u8> {
+/// An IPv4 packet between two addresses.
+fn ipv4_between(from: [u8; 4], to: [u8; 4], protocol: u8, transport: &[u8]) -> Vec<u8> {
     let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
     let mut packet = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];
-    packet.extend(CLIENT);
-    packet.extend(SERVER);
+    packet.extend(from);
+    packet.extend(to);
     packet.extend(transport);
+    packet
+}
+
+fn ethernet(packet: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00]);
     frame.extend(packet);
     frame
+}
+
+fn ip(protocol: u8, transport: &[u8]) -> Vec<u8> {
+    ethernet(&ipv4_between(CLIENT, SERVER, protocol, transport))
+}
+
+/// A datagram of the server, and a segment.
+fn udp_back(payload: &[u8]) -> Vec<u8> {
+    let datagram = [&[8, 1, 3, 0, 0, 0, 0, 0], payload].concat();
+    ethernet(&ipv4_between(SERVER, CLIENT, 17, &datagram))
+}
+
+fn tcp_back(sequence: u32, payload: &[u8]) -> Vec<u8> {
+    let mut segment = vec![8, 1, 3, 1];
+    segment.extend(sequence.to_be_bytes());
+    segment.extend([0, 0, 0, 0, 0x50, 16, 0, 0, 0, 0, 0, 0]);
+    segment.extend(payload);
+    ethernet(&ipv4_between(SERVER, CLIENT, 6, &segment))
+}
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut out = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
+    out.extend(bytes);
+    out.resize(out.len().next_multiple_of(4), 0);
+    out
+}
+
+/// A call with these arguments.
+fn call_with(xid: u32, program: u32, procedure: u32, arguments: &[Vec<u8>]) -> Vec<u8> {
+    let mut message: Vec<u8> =
+        [xid, 0, 2, program, 3, procedure, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect();
+    message.extend(arguments.concat());
+    message
+}
+
+fn named(xid: u32, procedure: Procedure, directory: &[u8], name: &str) -> Vec<u8> {
+    call_with(xid, NFS_PROGRAM, procedure.number(), &[opaque(directory), opaque(name.as_bytes())])
+}
+
+/// An accepted reply with these results, which begin with the status.
+fn reply(xid: u32, results: &[Vec<u8>]) -> Vec<u8> {
+    let mut message: Vec<u8> = [xid, 1, 0, 0, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect();
+    message.extend(results.concat());
+    message
+}
+
+fn word(value: u32) -> Vec<u8> {
+    value.to_be_bytes().to_vec()
+}
+
+/// Results of READDIRPLUS: names with their handles, and one without.
+fn listing(entries: &[(String, Vec<u8>)]) -> Vec<Vec<u8>> {
+    let mut results = vec![word(0), word(0), vec![0; 8]];
+    for (name, handle) in entries {
+        results.extend([
+            word(1),
+            vec![0; 8],
+            opaque(name.as_bytes()),
+            vec![0; 8],
+            word(0),
+            word(1),
+            opaque(handle),
+        ]);
+    }
+    results.extend([word(1), vec![0; 8], opaque(b"bare"), vec![0; 8], word(0), word(0), word(0), word(1)]);
+    results
+}
+
+/// The paths of files as an import of the capture names them, with their requests.
+fn imported(packets: &[Vec<u8>], open_counts_max: usize) -> Vec<(String, u64)> {
+    use crate::import::{ImportOptions, Importer};
+    let options = ImportOptions { open_counts_max, ..ImportOptions::default() };
+    let mut importer = Importer::new(Vec::new(), options).unwrap();
+    importer.read("capture", &pcap(packets)[..]).unwrap();
+    let trace = importer.finish().unwrap().0;
+    let index = crate::trace_file::TraceIndex::read(&trace[..]).unwrap();
+    let path = |file| String::from_utf8_lossy(index.path(file)).into_owned();
+    let mut files: Vec<_> =
+        (0..).zip(index.requests_by_file()).map(|(file, sum)| (path(file), sum)).collect();
+    files.sort();
+    files
+}
+
+fn files(wanted: &[(&str, u64)]) -> Vec<(String, u64)> {
+    wanted.iter().map(|(path, requests)| ((*path).to_owned(), *requests)).collect()
 }
 
 fn udp(payload: &[u8]) -> Vec<u8> {
@@ -86,14 +176,18 @@ fn pcapng(packets: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-type Seen = Vec<(i64, String, u64, bool)>;
+type Shown = Vec<(i64, String, u64, bool)>;
 
-fn seen(bytes: &[u8], is_pcapng: bool) -> (Seen, Vec<Packet>, bool) {
+fn seen(bytes: &[u8], is_pcapng: bool) -> (Shown, Vec<Packet>, bool) {
     let (mut calls, mut packets) = (Vec::new(), Vec::new());
     let end = read(
         bytes,
         is_pcapng,
-        |r| calls.push((r.unix_s, String::from_utf8_lossy(r.target).into_owned(), r.bytes, r.writes)),
+        |seen| {
+            if let Seen::Call(r) = seen {
+                calls.push((r.unix_s, String::from_utf8_lossy(r.target).into_owned(), r.bytes, r.writes));
+            }
+        },
         |packet| {
             packets.push(packet);
             true
@@ -167,6 +261,12 @@ proptest! {
             tcp(10, 16, &noise),
             tcp(10 + 50, 16, &record(&call(2, Procedure::Read, b"b"))),
             ip(17, &noise),
+            udp(&named(7, Procedure::Lookup, b"d", "n")),
+            udp_back(&reply(7, &[word(0), noise.clone()])),
+            udp(&call_with(8, NFS_PROGRAM, Procedure::Readdirplus.number(), &[opaque(b"d"), vec![0; 24]])),
+            udp_back(&reply(8, &[word(0), word(0), vec![0; 8], noise.clone()])),
+            udp(&call_with(9, mount::PROGRAM, 1, std::slice::from_ref(&noise))),
+            udp_back(&reply(9, &[word(0), noise.clone()])),
         ];
         let mut bytes = if is_pcapng { pcapng(&packets) } else { pcap(&packets) };
         seen(&bytes, is_pcapng);
@@ -178,4 +278,131 @@ proptest! {
         let _ = segment(Linktype::RAW, &noise);
         let _ = segment(Linktype::ETHERNET, &noise);
     }
+}
+
+#[test]
+fn replies_name_files_by_their_paths_also_those_in_use_before() {
+    let mount = call_with(1, mount::PROGRAM, 1, &[opaque(b"/export/")]);
+    let packets = [
+        // In use since before the capture began.
+        udp(&call(9, Procedure::Read, b"file")),
+        udp(&mount),
+        udp_back(&reply(1, &[word(0), opaque(b"root"), word(1), word(1)])),
+        udp(&named(2, Procedure::Lookup, b"root", "dir")),
+        udp_back(&reply(2, &[word(0), opaque(b"dir"), word(0), word(0)])),
+        udp(&named(3, Procedure::Lookup, b"dir", "file")),
+        udp_back(&reply(3, &[word(0), opaque(b"file"), word(0), word(0)])),
+        udp(&named(4, Procedure::Create, b"dir", "made")),
+        udp_back(&reply(4, &[word(0), word(1), opaque(b"made"), word(0), word(0), word(0)])),
+        udp(&named(5, Procedure::Lookup, b"dir", "none")),
+        udp_back(&reply(5, &[word(2), word(0)])),
+        udp(&named(6, Procedure::Lookup, b"far", "away")),
+        udp_back(&reply(6, &[word(0), opaque(b"away"), word(0), word(0)])),
+        udp(&call(10, Procedure::Read, b"file")),
+        udp(&call(11, Procedure::Write, b"made")),
+        udp(&call(12, Procedure::Getattr, b"away")),
+        udp(&call(13, Procedure::Getattr, b"nameless")),
+    ];
+    let far = "fh:666172";
+    let wanted = [
+        ("/export", 1),
+        ("/export/dir", 3),
+        ("/export/dir/file", 2),
+        ("/export/dir/made", 1),
+        (far, 1),
+        ("fh:666172/away", 1),
+        ("fh:6e616d656c657373", 1),
+    ];
+    assert_eq!(imported(&packets, 400_000), files(&wanted));
+    // Names that are written before the path is known stand.
+    let early = imported(&packets, 1);
+    assert!(early.contains(&("fh:66696c65".into(), 2)), "{early:?}");
+    assert!(early.contains(&("/export/dir/made".into(), 1)), "{early:?}");
+    let (_, results, _) = seen(&pcap(&packets), false);
+    assert_eq!((results[1], results[2], results[10]), (Packet::Other, Packet::Calls(1), Packet::Calls(1)));
+}
+
+#[test]
+fn a_listing_over_tcp_names_files_also_where_its_segments_come_in_any_order_or_twice() {
+    let entries: Vec<(String, Vec<u8>)> = (0..300_u32)
+        .map(|file| (format!("f{file}"), [&b"handle"[..], &file.to_be_bytes()].concat()))
+        .collect();
+    let asked = call_with(7, NFS_PROGRAM, Procedure::Readdirplus.number(), &[opaque(b"root"), vec![0; 24]]);
+    let answer = record(&reply(7, &listing(&entries)));
+    let mount = call_with(1, mount::PROGRAM, 1, &[opaque(b"/e")]);
+    let mut packets = vec![
+        tcp(100, 16, &record(&mount)),
+        tcp_back(4_000_000_000, &record(&reply(1, &[word(0), opaque(b"root"), word(0)]))),
+        tcp(100 + u32::try_from(record(&mount).len()).unwrap(), 16, &record(&asked)),
+    ];
+    let begin = 4_000_000_000 + u32::try_from(packets[1].len() - 54).unwrap();
+    let mut segments: Vec<Vec<u8>> = answer
+        .chunks(1_448)
+        .enumerate()
+        .map(|(index, part)| tcp_back(begin.wrapping_add(u32::try_from(index * 1_448).unwrap()), part))
+        .collect();
+    assert!(segments.len() > 8 && answer.len() < 64 << 10, "{}", answer.len());
+    segments.swap(1, 3);
+    segments.insert(5, segments[1].clone());
+    packets.extend(segments);
+    packets
+        .extend((0..300).map(|file| udp(&call(1_000 + file, Procedure::Getattr, &entries[file as usize].1))));
+    let found = imported(&packets, 400_000);
+    let wanted: Vec<_> =
+        (0..300).map(|file| (format!("/e/f{file}"), 1)).chain([("/e".to_owned(), 1)]).collect();
+    assert_eq!(found.len(), 301);
+    assert!(wanted.iter().all(|file| found.contains(file)), "{found:?}");
+}
+
+#[test]
+fn a_reply_whose_segment_is_lost_names_nothing_and_the_next_one_does() {
+    let ask = |xid, name: &str| record(&named(xid, Procedure::Lookup, b"root", name));
+    let answer = |xid, handle: &[u8]| record(&reply(xid, &[word(0), opaque(handle), word(0), word(0)]));
+    let (one, two) = (ask(1, "a"), ask(2, "b"));
+    let mut packets = vec![tcp(50, 16, &one), tcp(50 + u32::try_from(one.len()).unwrap(), 16, &two)];
+    // The first answer is lost but for its end; the second one begins a segment, far behind.
+    packets.push(tcp_back(9_000, &answer(1, b"A")[20..]));
+    packets.push(tcp_back(90_000, &answer(2, b"B")));
+    packets.extend([udp(&call(8, Procedure::Getattr, b"A")), udp(&call(9, Procedure::Getattr, b"B"))]);
+    assert_eq!(imported(&packets, 9), files(&[("fh:41", 1), ("fh:726f6f74", 2), ("fh:726f6f74/b", 1)]));
+}
+
+#[test]
+fn every_link_layer_and_ipv6_is_read() {
+    let datagram = [&[3, 0, 8, 1, 0, 0, 0, 0][..], &call(1, Procedure::Getattr, b"f")].concat();
+    let v4 = ipv4_between(CLIENT, SERVER, 17, &datagram);
+    let length = u16::try_from(8 + 8 + datagram.len()).unwrap().to_be_bytes();
+    // Destination options of 8 bytes before the datagram.
+    let mut v6 = vec![0x60, 0, 0, 0, length[0], length[1], 60, 64];
+    v6.extend([0xfe; 32]);
+    v6.extend([44, 0, 1, 4, 0, 0, 0, 0]);
+    v6.extend([17, 0, 0, 1, 0, 0, 0, 7]);
+    v6.extend(&datagram);
+    let with = |head: &[u8], packet: &[u8]| [head, packet].concat();
+    let vlan = |kinds: &[u8]| [&[0; 12][..], kinds].concat();
+    for (name, link, frame) in [
+        ("ethernet", Linktype::ETHERNET, ethernet(&v4)),
+        ("vlan", Linktype::ETHERNET, with(&vlan(&[0x81, 0, 0, 7, 8, 0]), &v4)),
+        ("two vlans", Linktype::ETHERNET, with(&vlan(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x86, 0xdd]), &v6)),
+        ("cooked", Linktype::LINUX_SLL, with(&[&[0; 14][..], &[8, 0]].concat(), &v4)),
+        (
+            "cooked vlan",
+            Linktype::LINUX_SLL,
+            with(&[&[0; 14][..], &[0x81, 0, 0, 7, 0x86, 0xdd]].concat(), &v6),
+        ),
+        ("cooked 2", Linktype(276), with(&[&[0x86, 0xdd][..], &[0; 18]].concat(), &v6)),
+        ("loopback", Linktype::NULL, with(&[2, 0, 0, 0], &v4)),
+        ("raw", Linktype::RAW, v6.clone()),
+        ("old raw", Linktype(12), v4.clone()),
+    ] {
+        let segment = segment(link, &frame).unwrap_or_else(|()| panic!("{name}")).unwrap();
+        assert_eq!((segment.transport, segment.client_port), (Transport::Udp, 0x300), "{name}");
+        assert_eq!(segment.payload, &datagram[8..], "{name}");
+    }
+    // A later fragment has no ports; a packet that is cut within its headers is bad.
+    let mut fragment = v6.clone();
+    fragment[40 + 8 + 3] = 8;
+    assert_eq!(segment(Linktype::RAW, &fragment), Ok(None));
+    assert_eq!(segment(Linktype::RAW, &v6[..44]), Err(()));
+    assert_eq!(segment(Linktype(147), &v4), Ok(None), "a link layer that is not known");
 }
