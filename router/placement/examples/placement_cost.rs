@@ -1,6 +1,6 @@
 //! What routing costs: `cargo run --release -p clockwork-placement --example placement_cost`.
 
-use clockwork_placement::{StoreEntry, StoreId, Table, TableError};
+use clockwork_placement::{Assignment, Replica, StoreEntry, StoreId, Table, TableError, read_point};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ fn main() -> Result<(), TableError> {
     lookups("hash and default route", &table, &handles);
     let files = (0..1000u32).map(|n| (Box::from(handle(n * 2).as_slice()), StoreId(1)));
     lookups("hash and route, 1,000 exceptions (half hit)", &table.with_exceptions(files)?, &handles);
+    let files = (0..1000u32).map(|n| Assignment { handle: Box::from(handle(n)), replicas: two() });
+    reads("hash and reader, all files on two stores", &table.with_assignments(files)?, &handles);
 
     for count in [4, 16, 64] {
         let stores = stores(count);
@@ -40,6 +42,28 @@ fn lookups(what: &str, table: &Table, handles: &[[u8; 28]]) {
             for handle in handles {
                 let handle = black_box(handle);
                 black_box(table.route(handle, table.hash(handle)));
+            }
+        }
+    });
+    let calls = f64::from(rounds) * 1024.0;
+    println!("{:>10.1} ns  {what}", took.as_secs_f64() * 1e9 / calls);
+}
+
+fn two() -> Vec<Replica> {
+    [(1, 1.0), (2, 2.0)].map(|(store, share)| Replica { store: StoreId(store), share }).to_vec()
+}
+
+fn reads(what: &str, table: &Table, handles: &[[u8; 28]]) {
+    let rounds = 1000;
+    let took = best(5, || {
+        for xid in 0..rounds {
+            for handle in handles {
+                let handle = black_box(handle);
+                let hash = table.hash(handle);
+                let routed = table.lookup(handle, hash);
+                let reader =
+                    routed.replicas.and_then(|replicas| table.reader(replicas, read_point(hash, xid)));
+                black_box(reader.or(routed.store));
             }
         }
     });

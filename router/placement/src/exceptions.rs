@@ -1,21 +1,35 @@
 //! The exception set: files that a decision has placed elsewhere than the default rule would.
 
+use crate::replicas::Replicas;
 use crate::{HandleHash, StoreId};
 use std::sync::Arc;
 
-/// One file and its store.
+/// One file and its store, as it is put into a set.
 #[derive(Clone, Debug)]
 pub(crate) struct Exception {
     pub(crate) hash: HandleHash,
     /// Shared between a table and its successors, so that a change copies pointers, not handles.
     pub(crate) handle: Arc<[u8]>,
     pub(crate) store: StoreId,
+    /// Where several stores serve its reads; `store` is the first of them.
+    pub(crate) replicas: Option<Arc<Replicas>>,
+}
+
+/// One file in a set. Replicas are rare: a file without costs nothing for them (the number fits beside the store's).
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    hash: HandleHash,
+    pub(crate) handle: Arc<[u8]>,
+    pub(crate) store: StoreId,
+    /// Place of its replicas in the set's list, plus 1; 0 where it has none.
+    replicas: u32,
 }
 
 /// An immutable open-addressed table over the handles' hashes, which are computed once a call and never again here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exceptions {
-    entries: Vec<Exception>,
+    entries: Vec<Entry>,
+    replicas: Vec<Arc<Replicas>>,
     /// Entry number plus 1, 0 where empty; a power of two, at most half full; empty when there is no entry.
     slots: Vec<u32>,
 }
@@ -29,6 +43,7 @@ impl Exceptions {
         }
         let mut set = Self {
             entries: Vec::with_capacity(files.len()),
+            replicas: Vec::new(),
             slots: vec![0; (files.len() * 2).next_power_of_two()],
         };
         for file in files {
@@ -38,6 +53,12 @@ impl Exceptions {
     }
 
     fn insert(&mut self, file: Exception) {
+        let Exception { hash, handle, store, replicas } = file;
+        let mut file = Entry { hash, handle, store, replicas: 0 };
+        if let Some(replicas) = replicas {
+            self.replicas.push(replicas);
+            file.replicas = u32::try_from(self.replicas.len()).unwrap_or(0);
+        }
         let slot = self.slot(&file.handle, file.hash);
         let number = usize::try_from(self.slots.get(slot).copied().unwrap_or(0)).unwrap_or(0);
         if let Some(known) = number.checked_sub(1).and_then(|index| self.entries.get_mut(index)) {
@@ -64,21 +85,43 @@ impl Exceptions {
         slot
     }
 
-    fn entry_at(&self, slot: usize) -> Option<&Exception> {
+    fn entry_at(&self, slot: usize) -> Option<&Entry> {
         let number = usize::try_from(*self.slots.get(slot)?).ok()?;
         self.entries.get(number.checked_sub(1)?)
     }
 
-    /// The store of this file, if it is in the set.
-    pub(crate) fn get(&self, handle: &[u8], hash: HandleHash) -> Option<StoreId> {
+    /// This file, if it is in the set.
+    #[inline]
+    pub(crate) fn get(&self, handle: &[u8], hash: HandleHash) -> Option<&Entry> {
         if self.slots.is_empty() {
             return None;
         }
-        Some(self.entry_at(self.slot(handle, hash))?.store)
+        self.entry_at(self.slot(handle, hash))
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Exception> {
+    /// The replicas of a file of the set, if it has any.
+    #[inline]
+    pub(crate) fn replicas_of(&self, file: &Entry) -> Option<&Arc<Replicas>> {
+        self.replicas.get(usize::try_from(file.replicas).ok()?.checked_sub(1)?)
+    }
+
+    pub(crate) fn entries(&self) -> std::slice::Iter<'_, Entry> {
         self.entries.iter()
+    }
+
+    /// Whether no file has replicas.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.replicas.is_empty()
+    }
+
+    /// The files as they were put in.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Exception> {
+        self.entries.iter().map(|entry| Exception {
+            hash: entry.hash,
+            handle: Arc::clone(&entry.handle),
+            store: entry.store,
+            replicas: self.replicas_of(entry).cloned(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -97,6 +140,11 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    #[test]
+    fn a_plain_file_takes_no_more_room_for_there_being_replicas() {
+        assert_eq!(size_of::<Entry>(), 32);
+    }
+
     proptest! {
         /// Few handles and few hashes, so that equal hashes of unlike handles and repeats are common.
         #[test]
@@ -105,13 +153,13 @@ mod tests {
         ) {
             let hash = |name: u8| HandleHash(u64::from(name % 3));
             let set = Exceptions::new(files.iter().map(|&(name, store)| Exception {
-                hash: hash(name), handle: Arc::from([name]), store: StoreId(store),
+                hash: hash(name), handle: Arc::from([name]), store: StoreId(store), replicas: None,
             }));
             let model: HashMap<u8, u16> = files.iter().copied().collect();
             prop_assert_eq!(set.len(), model.len());
             prop_assert_eq!(set.iter().count(), model.len());
             for name in 0u8..25 {
-                prop_assert_eq!(set.get(&[name], hash(name)), model.get(&name).map(|&store| StoreId(store)));
+                prop_assert_eq!(set.get(&[name], hash(name)).map(|file| file.store), model.get(&name).map(|&store| StoreId(store)));
             }
         }
     }

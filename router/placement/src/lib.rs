@@ -6,12 +6,17 @@
 //! The default rule is weighted rendezvous hashing over 65,536 buckets of the handle's hash, keyed by the table's seed
 //! and by the stores' *names*: a lookup costs the same whatever the number of stores, the order in which the stores are
 //! listed does not matter, and adding or losing a store moves only that store's share.
+//!
+//! An exception may name several stores: reads of its file are spread over them ([`read_point`], [`Table::reader`]), and
+//! all else goes to the first of them that serves.
 
 mod exceptions;
 mod rendezvous;
+mod replicas;
 mod table;
 
-pub use table::{EXCEPTION_FILES_MAX, HANDLE_BYTES_MAX, STORES_MAX, Table, TableError, WEIGHT_MAX};
+pub use replicas::{Assignment, REPLICAS_MAX, Replica, Replicas, read_point};
+pub use table::{EXCEPTION_FILES_MAX, HANDLE_BYTES_MAX, Routed, STORES_MAX, Table, TableError, WEIGHT_MAX};
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

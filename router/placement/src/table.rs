@@ -2,6 +2,7 @@
 
 use crate::exceptions::{Exception, Exceptions};
 use crate::rendezvous::{Buckets, Runner};
+use crate::replicas::{Assignment, REPLICAS_MAX, Replica, Replicas};
 use crate::{HandleHash, StoreEntry, StoreId, StoreState};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -69,6 +70,20 @@ pub enum TableError {
         /// The limit.
         exception_files_max: usize,
     },
+    /// A file names no store, too many, or one of them twice.
+    #[error("a file names {stores} stores; it needs 1 to {REPLICAS_MAX}, each once")]
+    BadReplicas {
+        /// Stores named.
+        stores: usize,
+    },
+    /// A replica's share of the reads is no number, not above 0, or too large.
+    #[error("a file's store number {} has the share {share}; a share is a number above 0, at most {WEIGHT_MAX}", .store.0)]
+    BadShare {
+        /// The store's index.
+        store: StoreId,
+        /// Its share.
+        share: f64,
+    },
     /// An exception's handle is longer than NFSv3 allows.
     #[error(
         "a file handle of {bytes} bytes is assigned to a store; NFSv3 handles have at most {HANDLE_BYTES_MAX}"
@@ -77,6 +92,15 @@ pub enum TableError {
         /// The handle's length.
         bytes: usize,
     },
+}
+
+/// Where a file's calls go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routed<'a> {
+    /// The store for all calls but reads, and for reads too where there are no replicas. `None` when no store may serve.
+    pub store: Option<StoreId>,
+    /// The stores that share the file's reads, for [`Table::reader`].
+    pub replicas: Option<&'a Replicas>,
 }
 
 /// Which store serves which file. Immutable: a change makes a new table with the next [version](Table::version).
@@ -132,8 +156,9 @@ impl Table {
         Ok(table)
     }
 
-    /// The next table, with these stores, states and weights. Exceptions follow their store's *name*; those of a store
-    /// that is no longer listed are dropped, so their files go by the default rule.
+    /// The next table, with these stores, states and weights. Exceptions follow their stores' *names*; those of a store
+    /// that is no longer listed are dropped, so their files go by the default rule. A file loses the replicas that are no
+    /// longer listed.
     ///
     /// # Errors
     /// As [`Table::new`].
@@ -150,8 +175,16 @@ impl Table {
         };
         let ids: HashMap<&str, StoreId> = ids(&stores).map(|(id, store)| (store.name.as_str(), id)).collect();
         let moved = |store: StoreId| ids.get(self.stores.get(store.index())?.name.as_str()).copied();
-        let kept =
-            self.exceptions.iter().filter_map(|e| Some(Exception { store: moved(e.store)?, ..e.clone() }));
+        let kept = self.exceptions.iter().filter_map(|e| match &e.replicas {
+            None => Some(Exception { store: moved(e.store)?, ..e }),
+            Some(replicas) => {
+                let kept = replicas.as_slice().iter();
+                let kept: Vec<Replica> =
+                    kept.filter_map(|r| Some(Replica { store: moved(r.store)?, ..*r })).collect();
+                let replicas = Replicas::of(&kept).map(Arc::new);
+                Some(Exception { store: kept.first()?.store, replicas, ..e })
+            }
+        });
         let exceptions = Exceptions::new(kept);
         let version = self.version + 1;
         Ok(Self { version, stores: stores.into(), serving, buckets, exceptions, ..*self })
@@ -170,7 +203,24 @@ impl Table {
             hash: self.hash(&handle),
             handle: handle.into(),
             store,
+            replicas: None,
         }))
+    }
+
+    /// The same with files that may be replicated.
+    ///
+    /// # Errors
+    /// As [`Table::with_exceptions`]; also [`TableError::BadReplicas`] and [`TableError::BadShare`].
+    pub fn with_assignments(&self, files: impl IntoIterator<Item = Assignment>) -> Result<Self, TableError> {
+        let files: Vec<Exception> = files
+            .into_iter()
+            .map(|file| {
+                let store = checked(&file.replicas)?;
+                let replicas = Replicas::of(&file.replicas).map(Arc::new);
+                Ok(Exception { hash: self.hash(&file.handle), handle: file.handle.into(), store, replicas })
+            })
+            .collect::<Result<_, TableError>>()?;
+        self.next(files.into_iter())
     }
 
     /// The next table, with one file more in the exception set, or with another store for it.
@@ -178,14 +228,14 @@ impl Table {
     /// # Errors
     /// As [`Table::with_exceptions`].
     pub fn with_exception(&self, handle: &[u8], store: StoreId) -> Result<Self, TableError> {
-        let file = Exception { hash: self.hash(handle), handle: handle.into(), store };
-        self.next(self.exceptions.iter().cloned().chain(std::iter::once(file)))
+        let file = Exception { hash: self.hash(handle), handle: handle.into(), store, replicas: None };
+        self.next(self.exceptions.iter().chain(std::iter::once(file)))
     }
 
     /// The next table, with this file back under the default rule.
     #[must_use]
     pub fn without_exception(&self, handle: &[u8]) -> Self {
-        self.successor(Exceptions::new(self.exceptions.iter().filter(|e| *e.handle != *handle).cloned()))
+        self.successor(Exceptions::new(self.exceptions.iter().filter(|e| *e.handle != *handle)))
     }
 
     fn next(&self, files: impl Iterator<Item = Exception>) -> Result<Self, TableError> {
@@ -206,9 +256,13 @@ impl Table {
         if files > exception_files_max {
             return Err(TableError::TooManyExceptions { files, exception_files_max });
         }
-        for exception in self.exceptions.iter() {
-            if exception.store.index() >= self.stores.len() {
-                return Err(TableError::UnknownStore { store: exception.store, stores: self.stores.len() });
+        for exception in self.exceptions.entries() {
+            let replicas = self.exceptions.replicas_of(exception).map(|replicas| replicas.as_slice());
+            let named = replicas.into_iter().flatten().map(|replica| replica.store);
+            if let Some(store) =
+                std::iter::once(exception.store).chain(named).find(|s| s.index() >= self.stores.len())
+            {
+                return Err(TableError::UnknownStore { store, stores: self.stores.len() });
             }
             if exception.handle.len() > HANDLE_BYTES_MAX {
                 return Err(TableError::HandleTooLong { bytes: exception.handle.len() });
@@ -227,17 +281,39 @@ impl Table {
     /// The store for calls on this file, whose hash must come from [`Table::hash`].
     ///
     /// An exception counts while its store serves: an exception to a store that is down, drained or of weight 0 is
-    /// remembered but its file goes by the default rule. When every store that is not drained is down, they all count as
-    /// up again: a health check that finds nobody must not be what stops the service.
+    /// remembered but its file goes by the default rule (a replicated file to the next of its stores). When every store
+    /// that is not drained is down, they all count as up again: a health check that finds nobody must not be what stops
+    /// the service.
     ///
     /// `None` when no store may serve: every one is drained or has weight 0.
     #[inline]
     #[must_use]
     pub fn route(&self, handle: &[u8], hash: HandleHash) -> Option<StoreId> {
-        match self.exceptions.get(handle, hash) {
-            Some(store) if self.serves(store) => Some(store),
-            _ => self.buckets.owner(hash.0),
-        }
+        self.lookup(handle, hash).store
+    }
+
+    /// The same, and who else serves reads of the file.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, handle: &[u8], hash: HandleHash) -> Routed<'_> {
+        let Some(file) = self.exceptions.get(handle, hash) else {
+            return Routed { store: self.buckets.owner(hash.0), replicas: None };
+        };
+        let replicas = self.exceptions.replicas_of(file).map(|replicas| &**replicas);
+        let store = if self.serves(file.store) {
+            Some(file.store)
+        } else {
+            let stands_in = replicas.and_then(|replicas| replicas.first(|store| self.serves(store)));
+            stands_in.or_else(|| self.buckets.owner(hash.0))
+        };
+        Routed { store, replicas }
+    }
+
+    /// The store for one read of a replicated file: one that serves, each as often as its share says. `point` comes from
+    /// [`read_point`](crate::read_point). `None` when none of them serves.
+    #[must_use]
+    pub fn reader(&self, replicas: &Replicas, point: u64) -> Option<StoreId> {
+        replicas.at(point, |store| self.serves(store))
     }
 
     /// The store that the default rule gives, exceptions aside.
@@ -250,12 +326,28 @@ impl Table {
     /// The store this file is assigned to by the exception set, whether or not that store serves now.
     #[must_use]
     pub fn exception(&self, handle: &[u8], hash: HandleHash) -> Option<StoreId> {
-        self.exceptions.get(handle, hash)
+        self.exceptions.get(handle, hash).map(|file| file.store)
     }
 
-    /// The exception set: handle and store, in the order of assignment.
+    /// The exception set: handle and store (the home where there are several), in the order of assignment.
     pub fn exceptions(&self) -> impl ExactSizeIterator<Item = (&[u8], StoreId)> {
-        self.exceptions.iter().map(|e| (&*e.handle, e.store))
+        self.exceptions.entries().map(|e| (&*e.handle, e.store))
+    }
+
+    /// The exception set with all its stores, in the order of assignment.
+    pub fn assignments(&self) -> impl Iterator<Item = Assignment> {
+        self.exceptions.iter().map(|file| match file.replicas {
+            None => Assignment::to_one(&*file.handle, file.store),
+            Some(replicas) => {
+                Assignment { handle: (*file.handle).into(), replicas: replicas.as_slice().to_vec() }
+            }
+        })
+    }
+
+    /// The hashes of the replicated files.
+    pub fn replicated(&self) -> impl Iterator<Item = HandleHash> {
+        let files = if self.exceptions.is_plain() { None } else { Some(self.exceptions.iter()) };
+        files.into_iter().flatten().filter(|file| file.replicas.is_some()).map(|file| file.hash)
     }
 
     /// Most files the exception set may hold.
@@ -311,6 +403,21 @@ fn check(stores: &[StoreEntry]) -> Result<(), TableError> {
         }
     }
     Ok(())
+}
+
+/// The home of a file that names these stores.
+fn checked(replicas: &[Replica]) -> Result<StoreId, TableError> {
+    let stores = replicas.len();
+    let twice =
+        |(i, replica): (usize, &Replica)| replicas.iter().skip(i + 1).any(|r| r.store == replica.store);
+    if stores > REPLICAS_MAX || replicas.iter().enumerate().any(twice) {
+        return Err(TableError::BadReplicas { stores });
+    }
+    let wrong = |r: &&Replica| !(r.share > 0.0 && r.share <= WEIGHT_MAX);
+    if let Some(Replica { store, share }) = replicas.iter().find(wrong) {
+        return Err(TableError::BadShare { store: *store, share: *share });
+    }
+    replicas.first().map(|home| home.store).ok_or(TableError::BadReplicas { stores })
 }
 
 fn ids(stores: &[StoreEntry]) -> impl Iterator<Item = (StoreId, &StoreEntry)> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::read_point;
 use proptest::prelude::*;
 
 const SEED: u64 = 7;
@@ -219,6 +220,105 @@ fn exceptions_follow_their_stores_name_and_go_with_it() {
     assert_eq!(changed.exceptions().collect::<Vec<_>>(), [(b"y".as_slice(), StoreId(0))]);
     assert_eq!(changed.store_named("a"), Some(StoreId(1)));
     assert_eq!(changed.store_named("b"), None);
+}
+
+fn replicas(stores: &[(u16, f64)]) -> Vec<Replica> {
+    stores.iter().map(|&(store, share)| Replica { store: StoreId(store), share }).collect()
+}
+
+fn replicated(table: &Table, handle: &[u8], stores: &[(u16, f64)]) -> Table {
+    table.with_assignments([Assignment { handle: handle.into(), replicas: replicas(stores) }]).unwrap()
+}
+
+/// By store, how many of 1,000 reads in a row it gets.
+fn reads(table: &Table, handle: &[u8]) -> Vec<usize> {
+    let hash = table.hash(handle);
+    let mut counts = vec![0; table.stores().len()];
+    for xid in 0..1000 {
+        let routed = table.lookup(handle, hash);
+        let reader = routed.replicas.and_then(|replicas| table.reader(replicas, read_point(hash, xid)));
+        counts[reader.or(routed.store).unwrap().index()] += 1;
+    }
+    counts
+}
+
+#[test]
+fn reads_of_a_replicated_file_are_spread_over_those_that_serve_and_the_rest_has_one_home() {
+    use StoreState::{Down, Drained, Up};
+    let handle = b"hot file".as_slice();
+    let table = Table::new(SEED, in_states(&[Up; 4])).unwrap();
+    let home = StoreId((table.default_route(table.hash(handle)).unwrap().0 + 1) % 4);
+    let (second, third) = (StoreId((home.0 + 1) % 4), StoreId((home.0 + 2) % 4));
+    let spread = replicated(&table, handle, &[(home.0, 1.0), (second.0, 1.0), (third.0, 2.0)]);
+    assert_eq!(route(&spread, handle), Some(home));
+    let counts = reads(&spread, handle);
+    assert!(
+        counts[home.index()].abs_diff(250) < 10 && counts[second.index()].abs_diff(250) < 10,
+        "{counts:?}"
+    );
+    assert!(counts[third.index()].abs_diff(500) < 10, "{counts:?}");
+    assert_eq!(spread.replicated().collect::<Vec<_>>(), [table.hash(handle)]);
+    for state in [Down, Drained] {
+        let mut states = [Up; 4];
+        states[third.index()] = state;
+        let out = spread.with_stores(in_states(&states)).unwrap();
+        let counts = reads(&out, handle);
+        assert_eq!(
+            (counts[third.index()], counts[home.index()] + counts[second.index()]),
+            (0, 1000),
+            "at once"
+        );
+        // Without its home the next in order is the home, the same for every router.
+        states[home.index()] = state;
+        let out = out.with_stores(in_states(&states)).unwrap();
+        assert_eq!((route(&out, handle), reads(&out, handle)[second.index()]), (Some(second), 1000));
+        states[second.index()] = state;
+        let out = out.with_stores(in_states(&states)).unwrap();
+        assert_eq!(route(&out, handle), out.default_route(out.hash(handle)));
+        assert_eq!(reads(&out.with_stores(in_states(&[Up; 4])).unwrap(), handle), reads(&spread, handle));
+    }
+    // Another file in the set beside it, and back to one store.
+    let more = spread.with_exception(b"other", home).unwrap();
+    assert_eq!(reads(&more, handle), reads(&spread, handle));
+    assert_eq!(more.assignments().count(), 2);
+    assert_eq!(
+        table.with_assignments(more.assignments()).unwrap().assignments().collect::<Vec<_>>(),
+        more.assignments().collect::<Vec<_>>()
+    );
+    let plain = more.with_exception(handle, second).unwrap();
+    assert_eq!((reads(&plain, handle)[second.index()], plain.replicated().count()), (1000, 0));
+}
+
+#[test]
+fn replicas_follow_their_stores_names_and_go_with_them() {
+    let table =
+        replicated(&plex(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]), b"x", &[(0, 1.0), (1, 1.0), (2, 3.0)]);
+    let without_home = table.with_stores(entries(&[("c", 1.0), ("b", 1.0)])).unwrap();
+    let expected =
+        Assignment { handle: Box::from(b"x".as_slice()), replicas: replicas(&[(1, 1.0), (0, 3.0)]) };
+    assert_eq!(without_home.assignments().collect::<Vec<_>>(), [expected]);
+    let one = without_home.with_stores(entries(&[("c", 1.0), ("d", 1.0)])).unwrap();
+    assert_eq!(one.assignments().collect::<Vec<_>>(), [Assignment::to_one(b"x".as_slice(), StoreId(0))]);
+    assert_eq!(one.replicated().count(), 0);
+    assert_eq!(one.with_stores(entries(&[("d", 1.0)])).unwrap().exceptions().len(), 0);
+}
+
+#[test]
+fn bad_replicas_are_refused() {
+    let table = plex(&[("a", 1.0), ("b", 1.0)]);
+    let refusal = |stores: &[(u16, f64)]| {
+        let file = Assignment { handle: Box::from(b"x".as_slice()), replicas: replicas(stores) };
+        table.with_assignments([file]).unwrap_err()
+    };
+    let unknown = TableError::UnknownStore { store: StoreId(2), stores: 2 };
+    assert_eq!(refusal(&[(0, 1.0), (2, 1.0)]), unknown);
+    assert_eq!(refusal(&[]), TableError::BadReplicas { stores: 0 });
+    assert_eq!(refusal(&[(0, 1.0), (1, 1.0), (0, 1.0)]), TableError::BadReplicas { stores: 3 });
+    let many: Vec<(u16, f64)> = (0..=16).map(|store| (store, 1.0)).collect();
+    assert_eq!(refusal(&many), TableError::BadReplicas { stores: 17 });
+    for share in [0.0, -1.0, f64::NAN, f64::INFINITY, WEIGHT_MAX * 1.001] {
+        assert!(matches!(refusal(&[(0, 1.0), (1, share)]), TableError::BadShare { store: StoreId(1), .. }));
+    }
 }
 
 #[test]
