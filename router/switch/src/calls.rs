@@ -8,13 +8,18 @@ use crate::shared::is_there;
 use crate::suspects::Losses;
 use crate::time::Time;
 use crate::{Client, DATAGRAM_TRANSFER_BYTES_MAX, Outlet, Switch, Verdict};
-use clockwork_placement::{HandleHash, StoreId};
+use clockwork_placement::{HandleHash, Routed, StoreId, read_point};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
 use clockwork_wire::{answer, mount, rpc};
 use std::sync::atomic::Ordering;
 
 /// `stable_how` of a WRITE (RFC 1813 section 3.3.7).
 pub(crate) const FILE_SYNC: u32 = 2;
+
+/// Whether a call changes the file that it is routed by.
+pub(crate) fn writes(procedure: Procedure) -> bool {
+    matches!(procedure, Procedure::Write | Procedure::Setattr | Procedure::Commit)
+}
 
 /// An NFS call that has been read.
 struct Read<'a> {
@@ -24,6 +29,9 @@ struct Read<'a> {
     hash: HandleHash,
     /// Where the table sends the handle.
     store: Option<StoreId>,
+    /// Of a READ of a replicated file: the store whose turn it is.
+    reader: Option<StoreId>,
+    replicated: bool,
 }
 
 /// Where a call goes.
@@ -119,7 +127,13 @@ impl<M: Meter> Switch<M> {
         let handle = &message[handle];
         let table = self.routes.load();
         let hash = table.hash(handle);
-        let read = Read { call, procedure, arguments, hash, store: table.route(handle, hash) };
+        let Routed { store, replicas } = table.lookup(handle, hash);
+        let reader = match (procedure, replicas) {
+            (Procedure::Read, Some(replicas)) => table.reader(replicas, read_point(hash, call.xid)),
+            _ => None,
+        };
+        let replicated = replicas.is_some();
+        let read = Read { call, procedure, arguments, hash, store, reader, replicated };
         self.routable_call(now, client, &read, message, out)
     }
 
@@ -154,6 +168,9 @@ impl<M: Meter> Switch<M> {
             }
             self.counters.turned_away_full += 1;
             return self.fail(client, read, status::JUKEBOX, out);
+        }
+        if read.replicated && writes(read.procedure) {
+            self.shared.written.mark(now, read.hash);
         }
         match self.route(now, read, message) {
             Route::Store(store, pin) => self.forward(now, client, read, message, (store, pin, ticket), out),
@@ -249,8 +266,21 @@ impl<M: Meter> Switch<M> {
             {
                 self.route_listing(read, message, verifier_at)
             }
+            Arguments::Read { .. } if let Some(reader) = read.reader => {
+                let replica = self.may_spread(now, &message[span], read.hash).then_some(reader);
+                replica.or(read.store).map_or(nowhere, |store| Route::Store(store, PinDebt::None))
+            }
             _ => read.store.map_or(nowhere, |store| Route::Store(store, PinDebt::None)),
         }
+    }
+
+    /// Whether a replicated file may be read elsewhere than at its home: nobody writes it, or has lately.
+    fn may_spread(&self, now: Time, handle: &[u8], hash: HandleHash) -> bool {
+        if !self.shared.pins.is_empty() && self.shared.pins.store_of(handle, hash).is_some() {
+            self.shared.written.mark(now, hash);
+            return false;
+        }
+        self.shared.written.is_quiet(now, hash)
     }
 
     /// A listing goes on at the store that issued its cookie; elsewhere only where the stores number cookies alike.
@@ -326,6 +356,7 @@ impl<M: Meter> Switch<M> {
             token: Some(token),
         });
         self.counters.forwarded += 1;
+        self.counters.replica_reads += u64::from(read.reader == Some(store) && read.store != Some(store));
         Verdict::Forwarded
     }
 

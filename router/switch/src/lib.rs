@@ -11,6 +11,12 @@
 //! RENAME goes by the directory it takes the name from and LINK by the directory it puts the name into. Three things
 //! come before the table: a file with unstable writes outstanding stays with its store until COMMIT ([`pins`]); a listing
 //! goes on where it began ([`listings`]); a repeat gets the first transmission's reply ([`duplicates`]).
+//!
+//! A file may be replicated: its entry in the table names several stores. Then its READs are spread over them, by XID, so
+//! that a repeat meets the same store. Nothing else is: a WRITE, SETATTR or COMMIT must meet the writes before it, and
+//! GETATTR and ACCESS are what a client asks when it opens a file, to see what others have written, so they are
+//! answered where the writing was done. While the file is pinned, and for [`READ_AT_HOME`] after it was last written, it
+//! is read at its home as well.
 
 pub mod duplicates;
 pub mod listings;
@@ -29,12 +35,14 @@ mod shared;
 mod suspects;
 mod upkeep;
 mod window;
+mod written;
 
 pub use pending::LinkId;
 pub use shared::{
     DATAGRAM_TRANSFER_BYTES_MAX, DuplicateCache, Shared, SharedLimits, StoreFacts, TransferSizes, Transport,
 };
 pub use suspects::GivenUp;
+pub use written::READ_AT_HOME;
 
 use arc_swap::{ArcSwap, Cache};
 use clockwork_placement::{StoreId, Table};
@@ -211,6 +219,8 @@ counters! {
     given_up,
     /// READ, READDIR and WRITE calls lowered to what the store's transport carries.
     lowered,
+    /// READ calls of replicated files that another store got than the file's home.
+    replica_reads,
 }
 
 /// Keys that are hashes already.

@@ -118,6 +118,7 @@ impl<M: Meter> Switch<M> {
                 if let PinDebt::Commit { token, offset, count } = slot.pin {
                     let ok = read.status() == Some(status::OK);
                     self.shared.pins.committed(&handle, slot.hash, token, offset, count, ok);
+                    self.shared.written.mark(now, slot.hash);
                 }
             }
         }
@@ -134,6 +135,9 @@ impl<M: Meter> Switch<M> {
         out: &mut impl Outlet,
     ) {
         self.settle_pin(slot, read);
+        if crate::calls::writes(slot.procedure) {
+            self.shared.written.mark(now, slot.hash);
+        }
         self.learn(slot, read, record);
         self.own_fields(slot, read, record);
         rpc::set_xid(&mut record[MARK..], slot.client_xid);

@@ -4,8 +4,9 @@
 use crate::duplicates::{DuplicateLimits, Duplicates};
 use crate::listings::Listings;
 use crate::pins::{PinLimits, Pins};
+use crate::written::Written;
 use arc_swap::ArcSwap;
-use clockwork_placement::{StoreId, StoreState, Table, TableError};
+use clockwork_placement::{Assignment, StoreId, StoreState, Table, TableError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -113,6 +114,8 @@ pub struct Shared {
     pub listings: Listings,
     /// By `StoreId`.
     pub stores: Vec<StoreFacts>,
+    /// When replicated files were last written.
+    pub(crate) written: Written,
     secret: u64,
     read_max: AtomicU32,
     write_max: AtomicU32,
@@ -127,12 +130,15 @@ impl Shared {
     pub fn new(table: Table, stores: Vec<StoreFacts>, limits: SharedLimits, secret: u64) -> Self {
         // The same in every run of the same plex: listings begun before a restart of the router go on where they began.
         let listings_key = table.hash(b"cookie verifiers").0;
+        let written = Written::default();
+        written.follow(&table);
         Self {
             table: ArcSwap::from_pointee(table),
             duplicates: Duplicates::new(limits.duplicates),
             pins: Pins::new(limits.pins),
             listings: Listings::new(listings_key, limits.listing_verifiers_max),
             stores,
+            written,
             secret,
             read_max: AtomicU32::new(DATAGRAM_TRANSFER_BYTES_MAX),
             write_max: AtomicU32::new(DATAGRAM_TRANSFER_BYTES_MAX),
@@ -209,7 +215,7 @@ impl Shared {
             let mut stay = Vec::new();
             for (handle, hash, store) in pins.iter() {
                 if is_there(wanted, store) && wanted.route(handle, hash) != Some(store) {
-                    stay.push((Box::from(handle), store));
+                    stay.push((Box::<[u8]>::from(handle), store));
                 }
             }
             let stayed = stay.len();
@@ -218,10 +224,10 @@ impl Shared {
             } else {
                 // Room for them beside the others: the limit is the operator's, and must not stop a store's failover.
                 let room = wanted.exception_files_max().saturating_add(stayed);
-                let kept: Vec<_> =
-                    wanted.exceptions().map(|(handle, store)| (Box::from(handle), store)).collect();
-                wanted.with_exception_files_max(room)?.with_exceptions(kept.into_iter().chain(stay))?
+                let stay = stay.into_iter().map(|(handle, store)| Assignment::to_one(handle, store));
+                wanted.with_exception_files_max(room)?.with_assignments(wanted.assignments().chain(stay))?
             };
+            self.written.follow(&table);
             self.table.store(Arc::new(table));
             Ok(stayed)
         })

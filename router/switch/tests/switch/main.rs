@@ -13,4 +13,5 @@ mod listings;
 mod poison;
 mod random;
 mod repeats;
+mod replicas;
 mod weights;

@@ -49,6 +49,11 @@ enum Step {
         file: usize,
         store: u16,
     },
+    /// A file or directory is assigned to a store, and reads to the next as well.
+    Replicate {
+        file: usize,
+        store: u16,
+    },
     Hang {
         store: u16,
     },
@@ -73,13 +78,14 @@ enum Step {
 fn calm() -> impl Strategy<Value = Step> {
     let (client, store, shard) = (0..CLIENTS, 0..STORES, 0..2_usize);
     prop_oneof![
-        8 => (client.clone(), 0..8_u8).prop_map(|(client, kind)| Step::Call { client, kind }),
+        8 => (client.clone(), 0..9_u8).prop_map(|(client, kind)| Step::Call { client, kind }),
         3 => client.clone().prop_map(|client| Step::Repeat { client }),
         2 => (client.clone(), shard.clone()).prop_map(|(client, shard)| Step::Reconnect { client, shard }),
         4 => (client.clone(), 0..8_u8).prop_map(|(client, block)| Step::Write { client, block }),
         2 => client.prop_map(|client| Step::Commit { client }),
         3 => (shard, store.clone()).prop_map(|(shard, store)| Step::Break { shard, store }),
-        3 => (0..FILES + CLIENTS, store).prop_map(|(file, store)| Step::Flip { file, store }),
+        3 => (0..FILES + CLIENTS, store.clone()).prop_map(|(file, store)| Step::Flip { file, store }),
+        2 => (0..FILES + CLIENTS, store).prop_map(|(file, store)| Step::Replicate { file, store }),
         6 => (1..80_u64).prop_map(|ms| Step::Wait { ms }),
     ]
 }
@@ -174,9 +180,12 @@ impl World {
             Step::Commit { client } => self.commit(client),
             Step::Break { shard, store } => self.sim.break_link(shard, usize::from(store)),
             Step::Flip { file, store } => {
-                let handle = self.dirs.iter().chain(self.writers.iter().map(|w| &w.file)).nth(file);
-                let handle = handle.unwrap().clone();
+                let handle = self.handle(file);
                 self.sim.assign(&handle, StoreId(store));
+            }
+            Step::Replicate { file, store } => {
+                let handle = self.handle(file);
+                self.sim.replicate(&handle, &[StoreId(store), StoreId((store + 1) % STORES)]);
             }
             Step::Hang { store } => self.sim.store(StoreId(store)).hung = true,
             Step::Unhang { store } => self.sim.unhang(StoreId(store)),
@@ -189,6 +198,10 @@ impl World {
             Step::Wait { ms } => self.sim.run_for(MS * u32::try_from(ms).unwrap()),
         }
         self.look();
+    }
+
+    fn handle(&self, file: usize) -> Vec<u8> {
+        self.dirs.iter().chain(self.writers.iter().map(|w| &w.file)).nth(file).unwrap().clone()
     }
 
     /// A call whose success does not depend on any other: every name is used once.
@@ -218,6 +231,7 @@ impl World {
                 (Procedure::Link, calls::link(xid, &file, &dir, &name))
             }
             6 => (Procedure::Getattr, calls::getattr(xid, &dir)),
+            7 => (Procedure::Read, calls::read(xid, &self.writers[client].file, 0, 400)),
             _ => (Procedure::Readdir, calls::readdir(xid, &dir, 0, [0; 8], 4096)),
         };
         let sent = Sent { xid, procedure, message, peers: vec![self.peers[client]] };

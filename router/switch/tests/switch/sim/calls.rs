@@ -32,6 +32,15 @@ pub(crate) fn getattr(xid: u32, handle: &[u8]) -> Vec<u8> {
     call(xid, Procedure::Getattr, &opaque(handle))
 }
 
+pub(crate) fn access(xid: u32, handle: &[u8]) -> Vec<u8> {
+    call(xid, Procedure::Access, &[&opaque(handle)[..], &63_u32.to_be_bytes()].concat())
+}
+
+/// Sets nothing, without a guard.
+pub(crate) fn setattr(xid: u32, handle: &[u8]) -> Vec<u8> {
+    call(xid, Procedure::Setattr, &[&opaque(handle)[..], &SATTR_NONE, &[0; 4]].concat())
+}
+
 pub(crate) fn fsinfo(xid: u32, handle: &[u8]) -> Vec<u8> {
     call(xid, Procedure::Fsinfo, &opaque(handle))
 }

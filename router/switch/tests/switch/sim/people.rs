@@ -1,7 +1,7 @@
 //! Who uses a simulated plex, clients, and who runs it, the operator.
 
 use super::{MS, Peer, Shard, Sim, book};
-use clockwork_placement::{StoreEntry, StoreId, StoreState};
+use clockwork_placement::{Assignment, Replica, StoreEntry, StoreId, StoreState};
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
 use clockwork_switch::{Client, Verdict};
@@ -86,6 +86,15 @@ impl Sim {
     /// Assigns a file to a store; how many pinned files have stayed.
     pub(crate) fn assign(&mut self, handle: &[u8], store: StoreId) -> usize {
         self.wanted = self.wanted.with_exception(handle, store).unwrap();
+        self.place()
+    }
+
+    /// Replicates a file on these stores, the home first, in equal shares; how many pinned files have stayed.
+    pub(crate) fn replicate(&mut self, handle: &[u8], stores: &[StoreId]) -> usize {
+        let replicas = stores.iter().map(|store| Replica { store: *store, share: 1.0 }).collect();
+        let file = Assignment { handle: handle.into(), replicas };
+        let all = self.wanted.assignments().chain([file]);
+        self.wanted = self.wanted.with_assignments(all).unwrap();
         self.place()
     }
 
