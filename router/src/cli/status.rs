@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::client::{AdminArgs, AdminClient, ClientError};
 use super::table::{Side, aligned};
-use crate::web::types::{ControlStatus, LimitFill, Status, StoreStatus};
+use crate::web::types::{ControlStatus, Exception, LimitFill, ReadShare, Status, StoreStatus};
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -57,6 +57,9 @@ fn shown(status: &Status, all: bool) -> String {
             let _ = writeln!(text, "{} is {}: {reason}", store.name, store.state.word());
         }
     }
+    for file in &status.replicated {
+        let _ = writeln!(text, "{}", replicated(file));
+    }
     let limits = limits(&status.limits, all);
     if !limits.is_empty() {
         let _ = write!(text, "\n{limits}");
@@ -66,6 +69,14 @@ fn shown(status: &Status, all: bool) -> String {
         let _ = write!(text, "\n{counters}");
     }
     text
+}
+
+/// A file whose reads several stores share, in one line.
+fn replicated(file: &Exception) -> String {
+    let name = file.path.as_ref().unwrap_or(&file.handle);
+    let why = if file.reason.is_empty() { String::new() } else { format!(": {}", file.reason) };
+    let shares = ReadShare::in_words(&file.replicas);
+    format!("{name} is read at {shares}; all else goes to {} ({}{why})", file.store, file.by)
 }
 
 /// The controller in one line.

@@ -262,6 +262,7 @@ impl Brain {
                 changes.push(Change {
                     handle: handle.into(),
                     store: (!home).then(|| file.to.clone()),
+                    replicas: Vec::new(),
                     reason: file.reason.clone(),
                 });
                 file

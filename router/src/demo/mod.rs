@@ -250,6 +250,7 @@ fn assigned(files: Vec<(Handle, &'static str)>, reason: &str) -> Vec<Change> {
     let change = |(handle, store): (Handle, &'static str)| Change {
         handle: handle.as_bytes().into(),
         store: Some(store.to_owned()),
+        replicas: Vec::new(),
         reason: reason.to_owned(),
     };
     files.into_iter().map(change).collect()

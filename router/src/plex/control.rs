@@ -2,7 +2,7 @@
 
 use super::desk::{ask_any, walk_down};
 use super::periods::unix_ms;
-use super::state::{By, Exception, Health, Wanted};
+use super::state::{By, Exception, Health, ReadShare, Wanted};
 use super::status::store_state;
 use super::survey::SurveyError;
 use super::{Plex, survey::Asker};
@@ -14,7 +14,7 @@ use crate::web::types::{
     Periods, Status,
 };
 use crate::web::{ControlError, PlexControl, handle_bytes, handle_text};
-use clockwork_placement::{StoreId, TableError};
+use clockwork_placement::{StoreId, Table, TableError};
 use clockwork_wire::nfs3::{Procedure, status};
 use std::ops::Bound;
 use std::time::{Duration, SystemTime};
@@ -38,17 +38,10 @@ impl PlexControl for Plex {
             None => Bound::Unbounded,
         };
         let mut rest = wanted.exceptions.range::<[u8], _>((from, Bound::Unbounded));
-        let exceptions: Vec<types::Exception> = (rest.by_ref().take(limit))
-            .map(|(handle, exception)| types::Exception {
-                handle: handle_text(handle),
-                path: self.measured.path(handle),
-                store: exception.store.clone(),
-                default_store: table
-                    .default_route(table.hash(handle))
-                    .and_then(|store| self.store_name(store)),
-                reason: exception.reason.clone(),
-                by: exception.by.word().into(),
-            })
+        let exceptions: Vec<types::Exception> = rest
+            .by_ref()
+            .take(limit)
+            .map(|(handle, exception)| self.shown(&table, handle, exception))
             .collect();
         let more = rest.next().is_some();
         let next = exceptions.last().filter(|_| more).map(|last| last.handle.clone());
@@ -56,10 +49,11 @@ impl PlexControl for Plex {
     }
 
     async fn assign(&self, assign: Assign) -> Result<Moved, ControlError> {
-        self.store(&assign.store)?;
+        let replicas = self.shares(&assign)?;
         let handle = self.find(&assign.file).await?;
         let exception = Exception {
             store: assign.store,
+            replicas,
             reason: assign.reason,
             since_unix_ms: unix_ms(SystemTime::now()),
             by: By::Operator,
@@ -171,6 +165,33 @@ impl Plex {
         })
     }
 
+    /// The stores that an assignment names, with the shares of the reads that their weights give them; none for one store.
+    fn shares(&self, assign: &Assign) -> Result<Vec<ReadShare>, ControlError> {
+        let named = std::iter::once(&assign.store).chain(&assign.also);
+        let stores: Vec<usize> = named.map(|name| self.store(name)).collect::<Result<_, _>>()?;
+        if assign.also.is_empty() {
+            return Ok(Vec::new());
+        }
+        let configured = &self.state.config.stores;
+        let weights =
+            stores.iter().map(|store| (configured[*store].name.as_str(), configured[*store].weight));
+        Ok(ReadShare::by_weight(weights))
+    }
+
+    /// An assigned file as it is shown.
+    pub(super) fn shown(&self, table: &Table, handle: &[u8], exception: &Exception) -> types::Exception {
+        let home = table.default_route(table.hash(handle));
+        types::Exception {
+            handle: handle_text(handle),
+            path: self.measured.path(handle),
+            store: exception.store.clone(),
+            replicas: exception.replicas.clone(),
+            default_store: home.and_then(|store| self.store_name(store)),
+            reason: exception.reason.clone(),
+            by: exception.by.word().into(),
+        }
+    }
+
     fn store_name(&self, store: StoreId) -> Option<String> {
         self.state.config.stores.get(store.index()).map(|store| store.name.clone())
     }
@@ -258,12 +279,14 @@ impl Plex {
         }
         let hash = shared.table.load().hash(handle);
         let to = wanted.table.as_ref().and_then(|table| table.route(handle, hash));
+        let replicas = wanted.exceptions.get(handle).map(|now| now.replicas.clone()).unwrap_or_default();
         let (_, still) = route();
         Ok(Moved {
             handle: handle_text(handle),
             path: self.measured.path(handle),
             from: pinned.or(from).and_then(|store| self.store_name(store)),
             to: to.and_then(|store| self.store_name(store)),
+            replicas,
             waiting: still.is_some() && still != to,
             table_version: shared.table.load().version(),
         })

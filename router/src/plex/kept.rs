@@ -155,7 +155,11 @@ fn read<T: serde::de::DeserializeOwned>(
 pub(crate) fn unknown_stores(config: &Config, exceptions: &BTreeMap<Box<[u8]>, Exception>) -> Vec<String> {
     let known: BTreeSet<&str> = config.stores.iter().map(|store| store.name.as_str()).collect();
     let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
-    for exception in exceptions.values().filter(|exception| !known.contains(exception.store.as_str())) {
+    let gone = |exception: &&Exception| {
+        let replicas = exception.replicas.iter().map(|of| of.store.as_str());
+        !std::iter::once(exception.store.as_str()).chain(replicas).any(|store| known.contains(store))
+    };
+    for exception in exceptions.values().filter(gone) {
         *unknown.entry(&exception.store).or_default() += 1;
     }
     let alarm = |(store, files)| {
@@ -192,8 +196,13 @@ mod tests {
         let mut before = wanted();
         before.stores[1].drained = true;
         for (handle, store) in [(1_u8, "a"), (2, "gone"), (3, "gone")] {
-            let exception =
-                Exception { store: store.into(), reason: "why".into(), since_unix_ms: 7, by: By::Controller };
+            let exception = Exception {
+                store: store.into(),
+                replicas: Vec::new(),
+                reason: "why".into(),
+                since_unix_ms: 7,
+                by: By::Controller,
+            };
             before.exceptions.insert(vec![handle].into(), exception);
         }
         Decisions::of(&config, &before).save(&history).unwrap();

@@ -12,7 +12,7 @@ mod status;
 mod survey;
 
 pub use moves::{Applied, Change};
-pub use state::{By, Exception, Health};
+pub use state::{By, Exception, Health, ReadShare};
 pub use survey::SurveyError;
 
 use crate::config::{Config, ControlMode, DuplicateCache, Store, StoreAddress, Transport};

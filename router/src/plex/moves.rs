@@ -3,7 +3,7 @@
 use super::Plex;
 use super::kept::Keeper;
 use super::periods::unix_ms;
-use super::state::{By, Exception, State, Wanted};
+use super::state::{By, Exception, ReadShare, State, Wanted};
 use clockwork_placement::TableError;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -15,6 +15,8 @@ pub struct Change {
     pub handle: Box<[u8]>,
     /// Its store from now on; `None` gives it back to the default rule.
     pub store: Option<String>,
+    /// The stores that share its reads from now on, that store the first of them; none: it is not replicated.
+    pub replicas: Vec<ReadShare>,
     /// Why.
     pub reason: String,
 }
@@ -104,8 +106,13 @@ fn make(
             return;
         }
         Some(store) => {
-            let exception =
-                Exception { store, reason: change.reason, since_unix_ms: now, by: By::Controller };
+            let exception = Exception {
+                store,
+                replicas: change.replicas,
+                reason: change.reason,
+                since_unix_ms: now,
+                by: By::Controller,
+            };
             wanted.exceptions.insert(change.handle.clone(), exception);
         }
         None if old.is_none() => {
@@ -132,11 +139,13 @@ mod tests {
     use super::*;
 
     fn change(handle: u8, store: Option<&str>) -> Change {
-        Change { handle: vec![handle].into(), store: store.map(Into::into), reason: "why".into() }
+        let (handle, store) = (vec![handle].into(), store.map(Into::into));
+        Change { handle, store, replicas: Vec::new(), reason: "why".into() }
     }
 
     fn exception(by: By) -> Exception {
-        Exception { store: "a".into(), reason: String::new(), since_unix_ms: 1, by }
+        let (store, reason) = ("a".into(), String::new());
+        Exception { store, replicas: Vec::new(), reason, since_unix_ms: 1, by }
     }
 
     #[test]

@@ -6,13 +6,18 @@ use crate::config::Config;
 use crate::exports::{MountService, Root, common_flavors};
 use crate::net::ShardHandle;
 use arc_swap::ArcSwap;
-use clockwork_placement::{StoreEntry, StoreId, StoreState, Table, TableError};
+use clockwork_placement::{
+    Assignment, REPLICAS_MAX, Replica, StoreEntry, StoreId, StoreState, Table, TableError,
+};
 use clockwork_switch::{DATAGRAM_TRANSFER_BYTES_MAX, Shared, TransferSizes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Greatest share of a file's reads that a table is told: what kept shares of another kind are cut to.
+const SHARE_MAX: u32 = 1_000_000;
 
 /// What is known of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +56,9 @@ pub(crate) struct StoreMark {
 pub struct Exception {
     /// The store's name: numbers change when the configuration does.
     pub store: String,
+    /// The stores that share the file's reads, `store` the first of them; none where it is not replicated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<ReadShare>,
     /// Why.
     pub reason: String,
     /// When it was made, milliseconds since 1970 UTC.
@@ -58,6 +66,55 @@ pub struct Exception {
     /// Who made it.
     #[serde(default)]
     pub by: By,
+}
+
+/// A store's share of a replicated file's reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadShare {
+    /// The store's name.
+    pub store: String,
+    /// Its share relative to the other stores' shares.
+    pub share: u32,
+}
+
+impl ReadShare {
+    /// Whole numbers that add up to about this.
+    const ALL: f64 = 1000.0;
+
+    /// Stores with the shares that weights give them; a share is never 0.
+    pub(crate) fn by_weight<'a>(stores: impl Iterator<Item = (&'a str, f64)> + Clone) -> Vec<Self> {
+        let sum: f64 = stores.clone().map(|(_, weight)| weight).sum();
+        let one = |(store, weight): (&str, f64)| {
+            let part = if sum > 0.0 { weight / sum * Self::ALL } else { 1.0 };
+            Self { store: store.to_owned(), share: (part.round() as u32).max(1) }
+        };
+        stores.map(one).collect()
+    }
+
+    /// The shares in words: `a 45 %, b 55 %`.
+    pub(crate) fn in_words(shares: &[Self]) -> String {
+        let sum: f64 = shares.iter().map(|of| f64::from(of.share)).sum();
+        let one = |of: &Self| format!("{} {:.0} %", of.store, 100.0 * f64::from(of.share) / sum.max(1.0));
+        shares.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Exception {
+    /// What the table is told of it; `None` while none of its stores is configured. What was kept may be anything: a
+    /// store named twice counts once, and more stores than a table takes are left out.
+    fn assignment(&self, handle: &[u8], number: impl Fn(&str) -> Option<StoreId>) -> Option<Assignment> {
+        let mut replicas: Vec<Replica> = Vec::new();
+        for of in &self.replicas {
+            let Some(store) = number(&of.store) else { continue };
+            if replicas.len() < REPLICAS_MAX && !replicas.iter().any(|known| known.store == store) {
+                replicas.push(Replica { store, share: f64::from(of.share.clamp(1, SHARE_MAX)) });
+            }
+        }
+        if replicas.is_empty() {
+            return Some(Assignment::to_one(handle, number(&self.store)?));
+        }
+        Some(Assignment { handle: handle.into(), replicas })
+    }
 }
 
 /// Who has assigned a file. The controller moves and gives back only what is its own.
@@ -140,10 +197,9 @@ impl State {
                 .with_exception_files_max(files_max)?,
         };
         let number = |name: &str| self.config.stores.iter().position(|store| store.name == name).map(id);
-        let exceptions =
-            wanted.exceptions.iter().filter_map(|(handle, e)| Some((handle.clone(), number(&e.store)?)));
+        let files = wanted.exceptions.iter().filter_map(|(handle, e)| e.assignment(handle, number));
         // Those of an earlier run may be more than are allowed now; the status says so.
-        table.with_exceptions(exceptions.take(files_max))
+        table.with_assignments(files.take(files_max))
     }
 
     /// Puts what is wanted in force. Files that are pinned stay until they are not.
@@ -225,5 +281,59 @@ impl State {
             Some(Root { handle: first.roots[export].handle.clone(), flavors: common_flavors(&flavors) })
         });
         self.mounts.rcu(|service| service.with_roots(roots.clone().collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exception(replicas: &[(&str, u32)]) -> Exception {
+        let share = |(store, share): &(&str, u32)| ReadShare { store: (*store).to_owned(), share: *share };
+        Exception {
+            store: "a".into(),
+            replicas: replicas.iter().map(share).collect(),
+            reason: String::new(),
+            since_unix_ms: 1,
+            by: By::Operator,
+        }
+    }
+
+    fn number(name: &str) -> Option<StoreId> {
+        ["a", "b", "c"].iter().position(|known| *known == name).map(id)
+    }
+
+    #[test]
+    fn whatever_was_kept_makes_a_table() {
+        let table = Table::new(1, ["a", "b", "c"].map(|name| StoreEntry::up(name, 1.0)).to_vec()).unwrap();
+        let many: Vec<(&str, u32)> = (0..40).map(|n| (["a", "b", "c", "gone"][n % 4], 7)).collect();
+        for (replicas, stores) in [
+            (&[][..], &[0][..]),
+            (&[("b", 0), ("a", u32::MAX)], &[1, 0]),
+            (&[("gone", 1), ("c", 1)], &[2]),
+            (&[("c", 1), ("c", 2), ("b", 1)], &[2, 1]),
+            (&many, &[0, 1, 2]),
+        ] {
+            let assignment = exception(replicas).assignment(b"x", number).unwrap();
+            let table = table.with_assignments([assignment.clone()]).unwrap();
+            let found: Vec<u16> = assignment.replicas.iter().map(|replica| replica.store.0).collect();
+            assert_eq!(found, stores, "{replicas:?}");
+            assert_eq!(table.exceptions().len(), 1);
+        }
+        let gone = Exception { store: "gone".into(), ..exception(&[]) };
+        assert_eq!(gone.assignment(b"x", number), None);
+    }
+
+    #[test]
+    fn shares_follow_weights_and_old_exceptions_have_none() {
+        let shares = ReadShare::by_weight([("a", 1.0), ("b", 1.2), ("c", 0.0)].into_iter());
+        assert_eq!(shares.iter().map(|of| of.share).collect::<Vec<_>>(), [455, 545, 1]);
+        assert_eq!(ReadShare::in_words(&shares), "a 45 %, b 54 %, c 0 %");
+        let kept = r#"{"store":"a","reason":"why","since_unix_ms":7,"by":"controller"}"#;
+        let old: Exception = serde_json::from_str(kept).unwrap();
+        assert!(old.replicas.is_empty());
+        assert_eq!(serde_json::to_string(&old).unwrap(), kept, "and is kept as it was");
+        let new = exception(&[("a", 1), ("b", 2)]);
+        assert_eq!(serde_json::from_str::<Exception>(&serde_json::to_string(&new).unwrap()).unwrap(), new);
     }
 }

@@ -6,9 +6,12 @@ use super::{Plex, id};
 use crate::config::Store;
 use crate::heat::StoreTotals;
 use crate::net::{NetCounters, PortCounters, ShardStatus, StoreInShard};
-use crate::web::types::{ControlStatus, Counter, LimitFill, Status, StoreState, StoreStatus};
+use crate::web::types::{self, ControlStatus, Counter, LimitFill, Status, StoreState, StoreStatus};
 use clockwork_switch::Counters;
 use std::sync::atomic::Ordering;
+
+/// Replicated files in a status.
+const REPLICATED_SHOWN_MAX: usize = 20;
 
 /// Everything the shards say, added up.
 #[derive(Debug, Default)]
@@ -128,7 +131,15 @@ impl Plex {
             counters: self.counters(&sum),
             alarms: self.alarms(&wanted),
             control: self.control_status(&wanted),
+            replicated: self.replicated(&wanted),
         }
+    }
+
+    /// Files whose reads several stores share, some of them where there are many.
+    fn replicated(&self, wanted: &Wanted) -> Vec<types::Exception> {
+        let table = self.state.shared.table.load();
+        let files = wanted.exceptions.iter().filter(|(_, exception)| exception.replicas.len() > 1);
+        files.take(REPLICATED_SHOWN_MAX).map(|(handle, file)| self.shown(&table, handle, file)).collect()
     }
 
     fn control_status(&self, wanted: &Wanted) -> ControlStatus {

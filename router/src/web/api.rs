@@ -8,6 +8,7 @@ use axum::middleware::from_fn;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use clockwork_placement::REPLICAS_MAX;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -137,6 +138,7 @@ async fn assign<C: PlexControl>(
         return Err(BadRequest(format!("a reason of {found} bytes is too long; at most {REASON_BYTES_MAX}")));
     }
     check_file(&assign.file)?;
+    check_stores(&assign)?;
     Ok(json(control.assign(assign).await))
 }
 
@@ -245,6 +247,18 @@ fn check_file(file: &FileName) -> Result<(), BadRequest> {
         FileName::Handle(handle) if handle_bytes(handle).is_none() => Err(not_a_handle(handle)),
         FileName::Path(_) | FileName::Handle(_) => Ok(()),
     }
+}
+
+fn check_stores(assign: &Assign) -> Result<(), BadRequest> {
+    let stores: Vec<&String> = std::iter::once(&assign.store).chain(&assign.also).collect();
+    if let Some(twice) = (1..stores.len()).find(|at| stores[..*at].contains(&stores[*at])) {
+        return Err(BadRequest(format!("{} is named twice; name each store once", stores[twice])));
+    }
+    if stores.len() > REPLICAS_MAX {
+        let found = stores.len();
+        return Err(BadRequest(format!("{found} stores are too many for one file; at most {REPLICAS_MAX}")));
+    }
+    Ok(())
 }
 
 fn not_a_handle(text: &str) -> BadRequest {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 pub use crate::control::{ControlState, Decided, MovedFile, ResponseOutlook, StoreOutlook};
+pub use crate::plex::ReadShare;
 
 /// A name that the router writes from a constant and a client reads into memory.
 pub type Text = Cow<'static, str>;
@@ -32,6 +33,9 @@ pub struct Status {
     /// What the controller does.
     #[serde(default)]
     pub control: ControlStatus,
+    /// Files whose reads several stores share, at most 20; `GET /v1/exceptions` has all.
+    #[serde(default)]
+    pub replicated: Vec<Exception>,
 }
 
 /// The controller at a glance; `GET /v1/control` has all of it.
@@ -174,6 +178,9 @@ pub struct Exception {
     pub path: Option<String>,
     /// The store that serves it.
     pub store: String,
+    /// The stores that share its reads, that one the first of them; none where it is not replicated.
+    #[serde(default)]
+    pub replicas: Vec<ReadShare>,
     /// The store that would.
     pub default_store: Option<String>,
     /// Why, in the words of whoever assigned it.
@@ -183,7 +190,7 @@ pub struct Exception {
     pub by: Text,
 }
 
-/// `PUT /v1/exceptions`: gives a file to a store.
+/// `PUT /v1/exceptions`: gives a file to a store, and its reads to others as well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assign {
@@ -191,6 +198,9 @@ pub struct Assign {
     pub file: FileName,
     /// The store that is to serve it.
     pub store: String,
+    /// Further stores that are to share its reads, each as its weight says.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// Why; at most [`REASON_BYTES_MAX`](super::REASON_BYTES_MAX).
     #[serde(default)]
     pub reason: String,
@@ -207,6 +217,9 @@ pub struct Moved {
     pub from: Option<String>,
     /// The store that serves it now, or will.
     pub to: Option<String>,
+    /// The stores that share its reads, if several do.
+    #[serde(default)]
+    pub replicas: Vec<ReadShare>,
     /// Whether the move waits until unstable writes have been committed.
     pub waiting: bool,
     /// Number of the routing table with the change.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use clockwork_router::report::Report;
 use clockwork_router::web::types::{
     Assign, ControlState, ControlStatus, Counter, Decided, Decisions, Drained, Exception, ExceptionPage,
-    FileName, HotFile, HotFiles, LimitFill, Moved, Period, Periods, Status, StorePeriod, StoreState,
-    StoreStatus,
+    FileName, HotFile, HotFiles, LimitFill, Moved, Period, Periods, ReadShare, Status, StorePeriod,
+    StoreState, StoreStatus,
 };
 use clockwork_router::web::{ControlError, PlexControl, handle_bytes, handle_text};
 
@@ -18,7 +18,22 @@ pub(crate) struct FakePlex {
 struct State {
     table_version: u64,
     drained: [bool; 2],
-    exceptions: BTreeMap<Vec<u8>, (usize, String)>,
+    exceptions: BTreeMap<Vec<u8>, Assigned>,
+}
+
+/// Store, shares of the reads, reason.
+type Assigned = (usize, Vec<ReadShare>, String);
+
+fn exception(handle: &[u8], (store, replicas, reason): &Assigned) -> Exception {
+    Exception {
+        handle: handle_text(handle),
+        path: None,
+        store: STORES[*store].to_owned(),
+        replicas: replicas.clone(),
+        default_store: Some(STORES[0].to_owned()),
+        reason: reason.clone(),
+        by: "operator".into(),
+    }
 }
 
 const STORES: [&str; 2] = ["fast", "slow"];
@@ -99,6 +114,12 @@ impl PlexControl for FakePlex {
             ],
             counters: vec![counter("too_long", 2), counter("too_many \"fragments\"", 5)],
             alarms: vec!["every store is unhealthy".to_owned()],
+            replicated: state
+                .exceptions
+                .iter()
+                .filter(|(_, (_, replicas, _))| replicas.len() > 1)
+                .map(|(handle, assigned)| exception(handle, assigned))
+                .collect(),
             control: ControlStatus {
                 mode: "control".into(),
                 objective_ms: 5.0,
@@ -115,15 +136,8 @@ impl PlexControl for FakePlex {
         let state = self.state.lock().unwrap();
         let later =
             state.exceptions.iter().filter(|(handle, _)| after.as_ref().is_none_or(|after| *handle > after));
-        let exception = |(handle, (store, reason)): (&Vec<u8>, &(usize, String))| Exception {
-            handle: handle_text(handle),
-            path: None,
-            store: STORES[*store].to_owned(),
-            default_store: Some(STORES[0].to_owned()),
-            reason: reason.clone(),
-            by: "operator".into(),
-        };
-        let mut exceptions: Vec<Exception> = later.take(limit + 1).map(exception).collect();
+        let later = later.take(limit + 1);
+        let mut exceptions: Vec<Exception> = later.map(|(handle, of)| exception(handle, of)).collect();
         let more = exceptions.len() > limit;
         exceptions.truncate(limit);
         let next = exceptions.last().filter(|_| more).map(|last| last.handle.clone());
@@ -132,19 +146,26 @@ impl PlexControl for FakePlex {
 
     async fn assign(&self, assign: Assign) -> Result<Moved, ControlError> {
         let store = Self::store(&assign.store)?;
+        let named = std::iter::once(&assign.store).chain(&assign.also);
+        let one = |name: &String| Self::store(name).map(|_| ReadShare { store: name.clone(), share: 500 });
+        let mut replicas = named.map(one).collect::<Result<Vec<_>, _>>()?;
+        if assign.also.is_empty() {
+            replicas.clear();
+        }
         let (handle, path) = Self::handle(&assign.file)?;
         let mut state = self.state.lock().unwrap();
         if state.exceptions.len() >= EXCEPTIONS_MAX && !state.exceptions.contains_key(&handle) {
             return Err(ControlError::ExceptionsFull { max: EXCEPTIONS_MAX });
         }
-        let before =
-            state.exceptions.insert(handle.clone(), (store, assign.reason)).map_or(0, |(store, _)| store);
+        let assigned = (store, replicas.clone(), assign.reason);
+        let before = state.exceptions.insert(handle.clone(), assigned).map_or(0, |(store, ..)| store);
         state.table_version += 1;
         Ok(Moved {
             handle: handle_text(&handle),
             path,
             from: Some(STORES[before].to_owned()),
             to: Some(STORES[store].to_owned()),
+            replicas,
             waiting: false,
             table_version: state.table_version,
         })
@@ -153,7 +174,7 @@ impl PlexControl for FakePlex {
     async fn unassign(&self, file: FileName) -> Result<Moved, ControlError> {
         let (handle, path) = Self::handle(&file)?;
         let mut state = self.state.lock().unwrap();
-        let Some((store, _)) = state.exceptions.remove(&handle) else {
+        let Some((store, ..)) = state.exceptions.remove(&handle) else {
             return Err(ControlError::NotAssigned { file: path.unwrap_or_else(|| handle_text(&handle)) });
         };
         state.table_version += 1;
@@ -162,6 +183,7 @@ impl PlexControl for FakePlex {
             path,
             from: Some(STORES[store].to_owned()),
             to: Some(STORES[0].to_owned()),
+            replicas: Vec::new(),
             waiting: true,
             table_version: state.table_version,
         })

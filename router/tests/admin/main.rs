@@ -83,7 +83,7 @@ fn stderr(output: &Output) -> String {
 }
 
 fn assign(file: FileName, store: &str) -> Assign {
-    Assign { file, store: store.to_owned(), reason: "because".to_owned() }
+    Assign { file, store: store.to_owned(), also: Vec::new(), reason: "because".to_owned() }
 }
 
 fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (u16, String) {
@@ -134,6 +134,17 @@ fn errors_say_what_kind_they_are() {
     assert_eq!(refused(client.assign(&assign(path("export/a"), "fast"))), (400, "bad_request".to_owned()));
     assert_eq!(refused(client.assign(&assign(path(&format!("/{}", "x".repeat(4_096))), "fast"))).0, 400);
     assert_eq!(refused(client.assign(&assign(FileName::Handle("abc".to_owned()), "fast"))).0, 400);
+    for also in [vec!["fast".to_owned()], vec!["slow".to_owned(); 2]] {
+        let twice = Assign { also, ..assign(path("/export/a"), "fast") };
+        assert_eq!(refused(client.assign(&twice)), (400, "bad_request".to_owned()));
+    }
+    let many = Assign {
+        also: (0..16).map(|store| format!("s{store}")).collect(),
+        ..assign(path("/export/a"), "fast")
+    };
+    assert_eq!(refused(client.assign(&many)), (400, "bad_request".to_owned()));
+    let unknown = Assign { also: vec!["none".to_owned()], ..assign(path("/export/a"), "fast") };
+    assert_eq!(refused(client.assign(&unknown)), (404, "unknown_store".to_owned()));
     let long = Assign { reason: "x".repeat(257), ..assign(path("/export/a"), "fast") };
     assert_eq!(refused(client.assign(&long)).0, 400);
     assert_eq!(refused(client.drain("../../status", false)), (404, "unknown_store".to_owned()));
@@ -325,6 +336,11 @@ fn commands_say_what_they_changed() {
     assert_eq!(said(&["drain", "slow"]), "slow: drained, was up; 4 calls in flight (table 5)\n");
     assert_eq!(said(&["drain", "slow"]), "slow: drained already\n");
     assert_eq!(said(&["undrain", "slow"]), "slow: up, was drained; 4 calls in flight (table 7)\n");
+    let shared = said(&["assign", "0a0b", "slow", "fast", "--reason", "hot"]);
+    assert_eq!(shared, "0a0b: from fast to slow; reads are shared: slow 50 %, fast 50 % (table 8)\n");
+    let status = said(&["status"]);
+    let line = "\n0a0b is read at slow 50 %, fast 50 %; all else goes to slow (operator: hot)\n";
+    assert!(status.contains(line), "{status}");
 }
 
 #[test]

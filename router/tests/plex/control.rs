@@ -9,7 +9,12 @@ use clockwork_router::web::{ControlError, PlexControl as _, handle_text};
 use fstress_replay::client::{Transport, nfs};
 
 fn assign(path: &str, store: &str) -> Assign {
-    Assign { file: FileName::Path(path.into()), store: store.into(), reason: "a test".into() }
+    Assign {
+        file: FileName::Path(path.into()),
+        store: store.into(),
+        also: Vec::new(),
+        reason: "a test".into(),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,8 +59,11 @@ async fn a_file_is_assigned_by_path_and_given_back() {
     let error = site.plex.assign(assign("/export/dir/file", "z")).await.unwrap_err();
     assert!(matches!(error, ControlError::UnknownStore { .. }), "{error}");
     let stale = FileName::Handle("ffff".into());
-    let error =
-        site.plex.assign(Assign { file: stale, store: "a".into(), reason: String::new() }).await.unwrap_err();
+    let error = site
+        .plex
+        .assign(Assign { file: stale, store: "a".into(), also: Vec::new(), reason: String::new() })
+        .await
+        .unwrap_err();
     assert!(matches!(error, ControlError::UnknownFile { .. }), "{error}");
 }
 

@@ -136,7 +136,8 @@ impl Site {
     async fn serves(&self, handle: &[u8]) -> String {
         use clockwork_router::web::types::{Assign, FileName};
         let file = FileName::Handle(clockwork_router::web::handle_text(handle));
-        let assign = Assign { file: file.clone(), store: "a".into(), reason: String::new() };
+        let assign =
+            Assign { file: file.clone(), store: "a".into(), also: Vec::new(), reason: String::new() };
         let moved = self.plex.assign(assign).await.unwrap();
         self.plex.unassign(file).await.unwrap();
         moved.from.unwrap()
