@@ -70,7 +70,7 @@ fn report(period: i64, files: u64, stores: &[StoreView], placement: &Hashed) -> 
         }
     };
     let stores = loads.iter().enumerate().map(store).collect();
-    PeriodReport { period, stores, files, unlisted: 0.0 }
+    PeriodReport { period, stores, files, ..PeriodReport::default() }
 }
 
 fn peak_mebibytes() -> Option<u64> {

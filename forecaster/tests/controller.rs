@@ -409,7 +409,13 @@ proptest! {
                 name: format!("store{s}").into(), requests, response_ms, response_variance_ms2: response_ms, saturated,
             });
             let files: Vec<(FileId, f64)> = files.into_iter().map(|(f, r)| (FileId(f), r)).collect();
-            let report = PeriodReport { period, stores: stores.collect(), files: files.clone(), unlisted: 3.0 };
+            let report = PeriodReport {
+                period,
+                stores: stores.collect(),
+                files: files.clone(),
+                unlisted: 3.0,
+                reads: files.clone(),
+            };
             let _ = c.observe(&report);
             let forecasts = c.forecast();
             let decision = c.decide(&forecasts, &plex.view());

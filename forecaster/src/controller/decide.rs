@@ -10,7 +10,10 @@ use super::reports::{FileId, PlexView};
 use super::settings::Mode;
 use super::stores::{Known, predict};
 use super::within::Open;
-use crate::plan::{Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, balanced_weights, plan};
+use crate::plan::{
+    Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, Reads, balanced_weights, in_force, planned,
+    shift,
+};
 use crate::series::signed;
 
 /// Largest log deviation of a load.
@@ -28,7 +31,8 @@ pub(super) struct Loads {
 
 impl Loads {
     /// Lays the reported heat on the stores that serve it; what is on none, by weights on those that are up.
-    pub(super) fn of(forecasts: &Forecasts, view: &PlexView<'_>) -> Self {
+    pub(super) fn of(forecasts: &Forecasts, view: &PlexView<'_>, reads: &Reads) -> Self {
+        let replicated = in_force(view, reads);
         let heat = &forecasts.reported;
         let stores = view.stores.len();
         let mut loads = Self { means: vec![vec![0.0; heat.aheads()]; stores], variances: vec![0.0; stores] };
@@ -36,6 +40,14 @@ impl Loads {
         for index in 0..heat.files() {
             let file = FileId(index as u32);
             let row = heat.row(file);
+            if let Some(parts) = replicated.get(&file) {
+                for (store, part) in parts {
+                    loads.variances[*store] += part * part * f64::from(forecasts.variance[index]);
+                    let sums = loads.means[*store].iter_mut();
+                    sums.zip(row).for_each(|(sum, heat)| *sum += part * f64::from(*heat));
+                }
+                continue;
+            }
             let sums = match view.serving(file) {
                 Some(store) => {
                     loads.variances[store] += f64::from(forecasts.variance[index]);
@@ -77,7 +89,7 @@ impl<H: History> Controller<H> {
         self.update_models(view);
         let settle = signed(self.settings.plan.settle_periods.max(self.settings.plan.keep_periods));
         self.past.forget_before(forecasts.period.saturating_sub(settle + 1));
-        let loads = Loads::of(forecasts, view);
+        let loads = Loads::of(forecasts, view, &self.reads);
         let curves: Vec<Option<LoadCurve>> =
             (0..view.stores.len()).map(|s| self.curve(view, s, &loads.deviations(forecasts, s))).collect();
         let mut notes = forecasts.notes.clone();
@@ -120,16 +132,18 @@ impl<H: History> Controller<H> {
         past: &Past,
         by: By,
     ) -> Plan {
-        plan(&Problem {
+        let problem = Problem {
             heat,
             curves,
             view: *view,
             objective: self.settings.objective,
             settings,
+            fixed: &[],
             past,
             period: self.history.last_period().unwrap_or(0).saturating_add(1),
             by,
-        })
+        };
+        planned(&problem, &self.reads)
     }
 
     /// Remembers moves that the caller makes.
@@ -138,6 +152,10 @@ impl<H: History> Controller<H> {
             return;
         }
         for made in planned.moves.iter().chain(&planned.returns) {
+            let from = view.stores[made.from].name.clone();
+            self.past.record(PastMove { period, file: made.file, from });
+        }
+        for made in &planned.replications {
             let from = view.stores[made.from].name.clone();
             self.past.record(PastMove { period, file: made.file, from });
         }
@@ -159,6 +177,9 @@ impl<H: History> Controller<H> {
             after[made.from] = (after[made.from] - heat).max(0.0);
             after[made.to] += heat;
         }
+        for made in &planned.replications {
+            shift(&mut after, forecasts.reported(made.file, 1), made);
+        }
         let up = (0..view.stores.len()).filter(|s| view.is_up(*s));
         let stores: Vec<(usize, StoreForecast)> =
             up.map(|s| (s, self.store_forecast(forecasts, view, loads, s, after[s]))).collect();
@@ -172,6 +193,7 @@ impl<H: History> Controller<H> {
             stores,
             moves: planned.moves,
             returns: planned.returns,
+            replications: planned.replications,
             weights_advice,
             notes,
         }

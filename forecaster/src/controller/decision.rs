@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::reports::FileId;
 use super::settings::Mode;
+use crate::plan::Replication;
 use crate::response::ResponseSource;
 
 /// A predicted response time of a store.
@@ -127,6 +128,8 @@ pub struct Decision {
     pub moves: Vec<Move>,
     /// Files to give back to the default rule; `to` is their home.
     pub returns: Vec<Move>,
+    /// Files whose reads several stores are to share, or one alone again.
+    pub replications: Vec<Replication>,
     /// Whether, with the moves, every store is predicted to meet the objective at its confidence in the next period.
     pub objective_reachable: bool,
     /// Weights for the default rule that would suit the stores better, one a store of the view (0 where it is not up): at

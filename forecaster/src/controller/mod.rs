@@ -27,7 +27,7 @@ pub(crate) use settings::in_range;
 pub use settings::{Mode, Settings, SettingsError};
 
 use crate::error::ForecastError;
-use crate::plan::{LoadCurve, Past};
+use crate::plan::{LoadCurve, Past, Reads};
 use crate::series::{VALUE_MAX, signed};
 use crate::spectrum::Workspace;
 use stores::{Known, Models};
@@ -61,6 +61,7 @@ pub struct Controller<H: History> {
     forecasts: Option<Arc<Forecasts>>,
     models: Models,
     past: Past,
+    reads: Reads,
     /// The period decided about last.
     open: Option<Open>,
     /// Squared coefficient of variation of a sixth's total, as learnt.
@@ -87,6 +88,7 @@ impl<H: History> Controller<H> {
             forecasts: None,
             models: Models::default(),
             past: Past::default(),
+            reads: Reads::default(),
             open: None,
             sixth_variance: variation * variation,
             advised: None,
@@ -144,6 +146,7 @@ impl<H: History> Controller<H> {
         {
             self.sixth_variance += SIXTH_VARIANCE_WEIGHT * (variance - self.sixth_variance);
         }
+        self.reads.take(report);
         self.history.append(report);
         Ok(())
     }

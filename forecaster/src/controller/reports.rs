@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::plan::ReadShare;
+
 /// A file's number: dense, chosen by the caller, not used for another file while the history knows the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
@@ -40,6 +42,8 @@ pub struct PeriodReport {
     pub files: Vec<(FileId, f64)>,
     /// Requests of files that are not listed one by one.
     pub unlisted: f64,
+    /// Part of their requests that were READs, 0 to 1, of the hottest files: what replication goes by.
+    pub reads: Vec<(FileId, f64)>,
 }
 
 impl PeriodReport {
@@ -97,6 +101,15 @@ pub trait Placement {
     fn exception(&self, file: FileId) -> Option<usize>;
     /// Whether the file must not be moved: an operator has assigned it, or writes of it are not committed.
     fn pinned(&self, file: FileId) -> bool;
+    /// The files whose reads several stores share, whoever has decided so.
+    fn replicated(&self) -> Vec<FileId> {
+        Vec::new()
+    }
+    /// The stores that share a replicated file's reads, whatever their states, its home the first of them; empty for all
+    /// other files. [`exception`](Self::exception) is the home.
+    fn shares(&self, _file: FileId) -> Vec<ReadShare> {
+        Vec::new()
+    }
 }
 
 /// The plex as it is.

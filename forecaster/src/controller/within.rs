@@ -220,7 +220,7 @@ impl<H: History> Controller<H> {
         view: &PlexView<'_>,
     ) -> Option<Decision> {
         let heat = heat_anew(forecasts, open, seen, &found);
-        let loads = Loads::of(forecasts, view);
+        let loads = Loads::of(forecasts, view, &self.reads);
         let left = (1.0 - f64::from(open.sixths) / SIXTHS).sqrt();
         let curve = |s: usize| -> Option<LoadCurve> {
             let mut deviations = loads.deviations(forecasts, s);

@@ -2,7 +2,7 @@
 //!
 //! [`plan()`] is a pure function of heat in the periods ahead ([`Heat`]), response against load ([`LoadCurve`]), the plex
 //! as it is ([`PlexView`](crate::controller::PlexView)) and what was moved lately ([`Past`]). [`static_assignment`] is what doing it once would give,
-//! [`balanced_weights`] what the default rule would do best with.
+//! [`balanced_weights`] what the default rule would do best with. [`planned`] is the plan with read replication.
 //!
 //! | [`Rule`] | begins when | ends when |
 //! |---|---|---|
@@ -16,11 +16,17 @@
 mod curve;
 mod fixed;
 mod heat;
+mod replicas;
 mod search;
 mod settings;
 
 pub use curve::LoadCurve;
 pub use fixed::{balanced_weights, static_assignment};
 pub use heat::{Heat, PLAN_FILES_MAX};
+pub use replicas::{
+    COOLED, GAIN_LEAST, Parts, READS_TO_BEGIN, READS_TO_STAY, ReadShare, Reads, Replication,
+    ReplicationReason, planned,
+};
+pub(crate) use replicas::{in_force, shift};
 pub use search::{Past, PastMove, Plan, Problem, plan};
-pub use settings::{PlanSettings, PlanSettingsError, Rule};
+pub use settings::{PlanSettings, PlanSettingsError, REPLICAS_MAX, Rule};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::curve::LoadCurve;
 use super::heat::Heat;
+use super::replicas::Replication;
 use super::settings::{PlanSettings, Rule};
 use crate::controller::{By, FileId, Move, Note, PlexView, Reason};
 use crate::objective::Objective;
@@ -91,6 +92,8 @@ pub struct Problem<'a> {
     pub objective: Objective,
     /// How files are moved.
     pub settings: &'a PlanSettings,
+    /// Load of each store that stays where it is, `[store][ahead - 1]`, beside `heat`; empty: none.
+    pub fixed: &'a [Vec<f64>],
     /// What was moved before.
     pub past: &'a Past,
     /// The period planned for.
@@ -110,6 +113,8 @@ pub struct Plan {
     pub loads_before: Vec<Vec<f64>>,
     /// The same after the moves.
     pub loads_after: Vec<Vec<f64>>,
+    /// Files whose reads several stores are to share, or one alone again.
+    pub replications: Vec<Replication>,
     /// What is worth knowing.
     pub notes: Vec<Note>,
 }
@@ -177,6 +182,9 @@ impl<'a> Search<'a> {
             exhausted: false,
             up,
         };
+        for (loads, fixed) in search.loads.iter_mut().zip(p.fixed) {
+            loads.iter_mut().zip(fixed).for_each(|(load, fixed)| *load += fixed);
+        }
         search.survey();
         search
     }
@@ -497,7 +505,7 @@ impl<'a> Search<'a> {
         if self.homeless_left > 0 {
             notes.push(Note::Homeless { files: self.homeless_left });
         }
-        Plan { moves, returns, loads_before: before, loads_after: self.loads, notes }
+        Plan { moves, returns, loads_before: before, loads_after: self.loads, notes, ..Plan::default() }
     }
 
     /// The move with its reason.

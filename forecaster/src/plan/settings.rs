@@ -13,6 +13,9 @@ pub enum Rule {
     Margin,
 }
 
+/// Most stores that may share the reads of a file.
+pub const REPLICAS_MAX: usize = 8;
+
 /// How files are moved.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlanSettings {
@@ -37,6 +40,8 @@ pub struct PlanSettings {
     pub keep_periods: usize,
     /// Periods in which a file does not go back to a store that it left.
     pub settle_periods: usize,
+    /// Stores that may share the reads of a file that no single one carries; 1: files are not replicated.
+    pub replicas_max: usize,
 }
 
 impl Default for PlanSettings {
@@ -52,6 +57,7 @@ impl Default for PlanSettings {
             give_back: Some(0.6),
             keep_periods: 24,
             settle_periods: 6,
+            replicas_max: 1,
         }
     }
 }
@@ -91,6 +97,7 @@ impl PlanSettings {
             ("give_back", self.give_back.unwrap_or(0.0), 0.0, 1.0),
             ("keep_periods", self.keep_periods as f64, 0.0, 1e6),
             ("settle_periods", self.settle_periods as f64, 0.0, 1e4),
+            ("replicas_max", self.replicas_max as f64, 1.0, REPLICAS_MAX as f64),
         ];
         for (field, value, least, most) in ranges {
             if !(least..=most).contains(&value) {

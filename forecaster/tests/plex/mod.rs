@@ -9,6 +9,7 @@ use clockwork_forecaster::controller::{
     Controller, Decision, FileId, History, MemoryHistory, Mode, PartialPeriod, PeriodReport, Placement,
     PlexView, Settings, StoreReport, StoreState, StoreView,
 };
+use clockwork_forecaster::plan::ReadShare;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Poisson, StandardNormal};
@@ -25,6 +26,7 @@ pub(crate) struct Places {
     pub homes: Vec<usize>,
     pub exceptions: HashMap<FileId, usize>,
     pub pinned: HashSet<FileId>,
+    pub shares: HashMap<FileId, Vec<ReadShare>>,
     pub up: Vec<usize>,
 }
 
@@ -41,6 +43,12 @@ impl Placement for Places {
     }
     fn pinned(&self, file: FileId) -> bool {
         self.pinned.contains(&file)
+    }
+    fn replicated(&self) -> Vec<FileId> {
+        self.shares.keys().copied().collect()
+    }
+    fn shares(&self, file: FileId) -> Vec<ReadShare> {
+        self.shares.get(&file).cloned().unwrap_or_default()
     }
 }
 
@@ -91,7 +99,12 @@ impl Plex {
     pub(crate) fn loads(&self, counts: &[f64]) -> Vec<f64> {
         let mut loads = vec![0.0; self.stores.len()];
         for (file, count) in counts.iter().enumerate() {
-            if let Some(store) = self.view().serving(FileId(file as u32)) {
+            let file = FileId(file as u32);
+            let shares = self.places.shares(file);
+            let sum: f64 = shares.iter().map(|share| share.part).sum();
+            if sum > 0.0 {
+                shares.iter().for_each(|share| loads[share.store] += count * share.part / sum);
+            } else if let Some(store) = self.view().serving(file) {
                 loads[store] += count;
             }
         }
@@ -109,7 +122,7 @@ impl Plex {
             period,
             stores: (0..self.stores.len()).map(|s| self.store_report(s, loads[s], 1.0)).collect(),
             files: files.map(|(f, count)| (FileId(f as u32), *count)).collect(),
-            unlisted: 0.0,
+            ..PeriodReport::default()
         }
     }
 
@@ -147,6 +160,13 @@ impl Plex {
         for made in &decision.returns {
             self.places.exceptions.remove(&made.file);
         }
+        for made in &decision.replications {
+            self.places.exceptions.insert(made.file, made.stores[0].store);
+            self.places.shares.remove(&made.file);
+            if made.stores.len() > 1 {
+                self.places.shares.insert(made.file, made.stores.clone());
+            }
+        }
     }
 
     pub(crate) fn worst_ms(&self, loads: &[f64]) -> f64 {
@@ -168,8 +188,17 @@ pub(crate) fn day(period: i64) -> f64 {
 }
 
 pub(crate) fn controller(mode: Mode, objective_ms: f64) -> Controller<MemoryHistory> {
+    controller_with(mode, objective_ms, 1)
+}
+
+pub(crate) fn controller_with(
+    mode: Mode,
+    objective_ms: f64,
+    replicas_max: usize,
+) -> Controller<MemoryHistory> {
     let mut settings = Settings { mode, ..Settings::default() };
     settings.objective.response_ms = objective_ms;
+    settings.plan.replicas_max = replicas_max;
     Controller::new(settings, MemoryHistory::default()).unwrap()
 }
 
@@ -188,6 +217,10 @@ pub(crate) fn check<H: History>(decision: &Decision, controller: &Controller<H>,
     }
     for made in &decision.moves {
         assert_ne!(view.serving(made.file), Some(made.to), "{made:?}");
+    }
+    for made in &decision.replications {
+        assert!(made.stores.iter().all(|share| view.is_up(share.store) && share.part > 0.0), "{made:?}");
+        assert!(made.stores.len() <= controller.settings().plan.replicas_max && made.reason.heat.is_finite());
     }
     for (_, s) in &decision.stores {
         assert!(s.requests.is_finite() && s.requests >= 0.0 && s.requests_after.is_finite(), "{s:?}");

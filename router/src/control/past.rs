@@ -12,6 +12,9 @@ const MEASURED_MIN: f64 = 0.5;
 /// A record this many periods long belongs to none: the router was stopped meanwhile, and nobody knows when its calls came.
 const LENGTH_MAX: f64 = 1.25;
 
+/// Files of a period whose part of READs is reported: the hottest, of which replication may be an issue.
+const READS_FILES_MAX: usize = 256;
+
 /// The clock that periods are counted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Clock {
@@ -41,6 +44,13 @@ impl Clock {
     }
 }
 
+/// Calls on a file.
+#[derive(Debug, Clone, Copy, Default)]
+struct Calls {
+    all: f64,
+    reads: f64,
+}
+
 /// What was measured of one period, in one or more parts: a restart cuts a period in two.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
@@ -49,7 +59,7 @@ pub(crate) struct Row {
     /// How much of it was measured, 0 to about 1.
     part: f64,
     stores: BTreeMap<String, StoreCounts>,
-    files: HashMap<FileId, f64>,
+    files: HashMap<FileId, Calls>,
     unlisted: f64,
 }
 
@@ -64,7 +74,11 @@ impl Row {
             let calls = file.counts.calls.total() as f64;
             let open = |number| self.files.contains_key(&number);
             match files.number_at(&file.handle, file.path.as_ref(), open) {
-                Some(number) => *self.files.entry(number).or_insert(0.0) += calls,
+                Some(number) => {
+                    let known = self.files.entry(number).or_default();
+                    known.all += calls;
+                    known.reads += file.counts.calls.reads as f64;
+                }
                 None => self.unlisted += calls,
             }
         }
@@ -76,13 +90,22 @@ impl Row {
         let scale = if self.part >= MEASURED_MIN { 1.0 / self.part.min(1.0) } else { return None };
         let stores = self.stores.iter().map(|(name, counts)| store_report(name, counts, scale, config));
         let mut files: Vec<(FileId, f64)> =
-            self.files.iter().map(|(file, requests)| (*file, requests * scale)).collect();
+            self.files.iter().map(|(file, calls)| (*file, calls.all * scale)).collect();
         files.sort_unstable_by_key(|(file, _)| *file);
+        let mut hottest = files.clone();
+        let by_heat = |a: &(FileId, f64), b: &(FileId, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if hottest.len() > READS_FILES_MAX {
+            hottest.select_nth_unstable_by(READS_FILES_MAX, by_heat);
+            hottest.truncate(READS_FILES_MAX);
+        }
+        let part = |file: &FileId| self.files.get(file).map(|calls| calls.reads / calls.all.max(1.0));
+        let reads = hottest.iter().filter_map(|(file, _)| Some((*file, part(file)?))).collect();
         Some(PeriodReport {
             period: self.period,
             stores: stores.collect(),
             files,
             unlisted: self.unlisted * scale,
+            reads,
         })
     }
 }
