@@ -215,6 +215,11 @@ fn fields_that_contradict_each_other_are_named_with_their_lines() {
             "8:19 health.timeout_seconds: a probe may take 2.5 s, but the next one starts after 2 s; lower it, or raise health.interval_seconds",
         ),
         (
+            "[control]\nrule = \"paper\"\nreplicas_max = 2\n",
+            "9:16 control.replicas_max: rule \"paper\" does not replicate files; leave replicas_max out, or use the rule \"margin\"",
+        ),
+        ("[control]\nreplicas_max = 9\n", "8:16 control.replicas_max: 9 is not allowed; allowed: 1 to 8"),
+        (
             "[[store]]\nname = \"a\"\naddress = \"10.0.0.2:2049\"\n",
             "8:8 store[a].name: a is already in line 2; every store needs its own name",
         ),

@@ -19,7 +19,7 @@ pub(super) fn cross(config: &Config, places: &Places, faults: &mut Collector<'_>
     listeners(config, places, faults);
     stores(config, places, faults);
     exports(config, places, faults);
-    super::control::cross(&config.control, &config.history, &places.control_mode, faults);
+    super::control::cross(&config.control, &config.history, &places.control, faults);
     if config.limits.record_bytes_max < config.limits.transfer_bytes_max + RECORD_OVERHEAD_BYTES {
         let what = format!(
             "a record of {} bytes cannot carry a transfer of {} bytes",

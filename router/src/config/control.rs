@@ -1,4 +1,5 @@
 //! The section `[control]`: whether files are moved before load arrives, and towards which objective.
+use clockwork_forecaster::plan::REPLICAS_MAX;
 use std::fmt;
 use std::ops::Range;
 
@@ -78,6 +79,8 @@ pub struct Control {
     pub rule: ControlRule,
     /// Whether the running period is watched as well, and planned again when it goes otherwise than forecast.
     pub guard: bool,
+    /// Stores that may share the reads of a file that no single one carries, 1 to 8; 1: files are not replicated.
+    pub replicas_max: usize,
     /// Periods of a day where a day is compressed; otherwise days are the calendar's.
     pub day_periods: Option<usize>,
 }
@@ -91,6 +94,7 @@ impl Default for Control {
             confidence: 0.66,
             rule: ControlRule::Margin,
             guard: true,
+            replicas_max: 1,
             day_periods: None,
         }
     }
@@ -101,7 +105,7 @@ pub(super) fn read(
     mut section: Section<'_>,
     faults: &mut Collector<'_>,
     history: &History,
-) -> (Control, Range<usize>) {
+) -> (Control, ControlPlaces) {
     let mut default = Control::default();
     if history.path.is_none() {
         default.mode = ControlMode::Off;
@@ -121,6 +125,7 @@ pub(super) fn read(
         _ => None,
     });
     let guard = section.boolean(faults, "guard", default.guard);
+    let replicas_max = section.amount(faults, "replicas_max", default.replicas_max, 1..=REPLICAS_MAX);
     let compressed = section.has("day_periods");
     let day = section.amount(faults, "day_periods", 24, 6..=8_640).value;
     section.finish(faults);
@@ -130,17 +135,30 @@ pub(super) fn read(
         confidence: confidence.value,
         rule: rule.map_or(default.rule, |placed| placed.value),
         guard: guard.value,
+        replicas_max: replicas_max.value,
         day_periods: compressed.then_some(day),
     };
-    (control, mode.at)
+    (control, ControlPlaces { mode: mode.at, replicas_max: replicas_max.at })
+}
+
+/// Where fields are that are looked at together with others.
+#[derive(Debug)]
+pub(super) struct ControlPlaces {
+    mode: Range<usize>,
+    replicas_max: Range<usize>,
 }
 
 /// A controller without a history would forget at every restart whose moves are its own.
-pub(super) fn cross(control: &Control, history: &History, at: &Range<usize>, faults: &mut Collector<'_>) {
+pub(super) fn cross(control: &Control, history: &History, at: &ControlPlaces, faults: &mut Collector<'_>) {
     if control.mode == ControlMode::Control && history.path.is_none() {
         let what =
             "mode \"control\" needs a history: forecasts live on it, and moves have to outlive a restart";
         let advice = "set history.path, or use \"observe\" or \"advise\"".to_owned();
-        faults.add(at.clone(), "control.mode", Problem::Conflict { what: what.to_owned(), advice });
+        faults.add(at.mode.clone(), "control.mode", Problem::Conflict { what: what.to_owned(), advice });
+    }
+    if control.rule == ControlRule::Paper && control.replicas_max > 1 {
+        let what = "rule \"paper\" does not replicate files".to_owned();
+        let advice = "leave replicas_max out, or use the rule \"margin\"".to_owned();
+        faults.add(at.replicas_max.clone(), "control.replicas_max", Problem::Conflict { what, advice });
     }
 }

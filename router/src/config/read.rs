@@ -50,7 +50,7 @@ pub(super) struct Places {
     pub(super) admin: Range<usize>,
     pub(super) record_bytes_max: Range<usize>,
     pub(super) health_timeout: Range<usize>,
-    pub(super) control_mode: Range<usize>,
+    pub(super) control: control::ControlPlaces,
 }
 
 /// Reads and checks a whole file.
@@ -85,7 +85,7 @@ fn sections(root: &mut Section<'_>, faults: &mut Collector<'_>, file: &Path) -> 
     let (health, health_timeout) = health(root.section(faults, "health"), faults);
     let heat = heat(root.section(faults, "heat"), faults);
     let history = history(root.section(faults, "history"), faults, file);
-    let (control, control_mode) = control::read(root.section(faults, "control"), faults, &history);
+    let (control, control_places) = control::read(root.section(faults, "control"), faults, &history);
     let log = log(root.section(faults, "log"), faults);
     let config =
         Config { listen, admin, stores, exports, routing, limits, health, heat, history, control, log };
@@ -98,7 +98,7 @@ fn sections(root: &mut Section<'_>, faults: &mut Collector<'_>, file: &Path) -> 
         admin: admin_at,
         record_bytes_max,
         health_timeout,
-        control_mode,
+        control: control_places,
     };
     (config, places)
 }

@@ -47,12 +47,17 @@ fn control(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     writeln!(
         f,
-        "control   {}, at most {} ms in {} % of the periods, rule {}, guard {}",
+        "control   {}, at most {} ms in {} % of the periods, rule {}, guard {}{}",
         control.mode,
         control.objective_ms,
         (control.confidence * 1000.0).round() / 10.0,
         control.rule.word(),
-        if control.guard { "on" } else { "off" }
+        if control.guard { "on" } else { "off" },
+        if control.replicas_max > 1 {
+            format!(", reads of a file at up to {} stores", control.replicas_max)
+        } else {
+            String::new()
+        }
     )
 }
 

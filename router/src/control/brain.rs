@@ -1,21 +1,21 @@
 //! The controller with what it needs to know of the plex's files and clock. Everything in here may take long: it runs on a
 //! blocking thread.
 
-use super::decided::{Decided, MovedFile, ResponseOutlook, StoreOutlook};
+use super::decided::{Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
 use super::files::Files;
 use super::past::{Clock, Closed, Rows, store_report};
 use super::view::View;
 use crate::config::{Config, ControlMode, ControlRule};
 use crate::heat::{PeriodRecord, ShardPeriod, StoreCounts};
 use crate::history::{History, HistoryError};
-use crate::plex::Change;
+use crate::plex::{Change, ReadShare};
 use clockwork_forecaster::controller::{
     By, Controller, Decision, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move, Note,
     ObserveError, PartialPeriod, PlexView, PredictedResponse, Settings, SettingsError, StoreReport,
 };
 use clockwork_forecaster::demand::CycleChoice;
 use clockwork_forecaster::objective::Objective;
-use clockwork_forecaster::plan::{Past, PastMove, PlanSettings, Rule};
+use clockwork_forecaster::plan::{Past, PastMove, PlanSettings, Replication, Rule};
 use clockwork_forecaster::response::ResponseSource;
 use clockwork_forecaster::series::Cycles;
 use std::collections::HashMap;
@@ -64,7 +64,9 @@ pub(crate) struct Brain {
 fn settings(config: &Config) -> Settings {
     let control = &config.control;
     let plan = match control.rule {
-        ControlRule::Margin => PlanSettings { rule: Rule::Margin, ..PlanSettings::default() },
+        ControlRule::Margin => {
+            PlanSettings { rule: Rule::Margin, replicas_max: control.replicas_max, ..PlanSettings::default() }
+        }
         ControlRule::Paper => PlanSettings::paper(),
     };
     let default = Settings::default();
@@ -144,6 +146,16 @@ impl Brain {
                 let handle = handle.and_then(|handle| crate::heat::Handle::new(&handle));
                 let Some(file) = handle.and_then(|handle| self.files.known(&handle)) else { continue };
                 past.record(PastMove { period: decided.period, file, from: moved.from.as_str().into() });
+            }
+            for file in &decided.replications {
+                let handle = crate::web::handle_bytes(&file.handle);
+                let handle = handle.and_then(|handle| crate::heat::Handle::new(&handle));
+                let Some(number) = handle.and_then(|handle| self.files.known(&handle)) else { continue };
+                past.record(PastMove {
+                    period: decided.period,
+                    file: number,
+                    from: file.from.as_str().into(),
+                });
             }
         }
         self.controller.restore_past(past);
@@ -270,7 +282,20 @@ impl Brain {
             told.collect()
         };
         let (moves, returns) = (files(&decision.moves, false), files(&decision.returns, true));
+        let replications = decision.replications.iter().filter_map(|change| {
+            let handle = self.files.handle(change.file)?;
+            let told = replicated(change, handle.as_bytes(), path(handle.as_bytes()), &name);
+            changes.push(Change {
+                handle: handle.as_bytes().into(),
+                store: told.stores.first().map(|of| of.store.clone()),
+                replicas: if told.stores.len() > 1 { told.stores.clone() } else { Vec::new() },
+                reason: told.reason.clone(),
+            });
+            Some(told)
+        });
+        let replications = replications.collect();
         let decided = Decided {
+            replications,
             period: decision.period,
             start_unix_ms: self.clock.start_unix_ms(decision.period),
             by: "plan".into(),
@@ -349,6 +374,40 @@ fn reason(moved: &Move, from: &str, to: &str) -> String {
         change(why.to_response_ms),
         why.objective_ms
     )
+}
+
+/// A change of replication in words.
+fn replicated(
+    change: &Replication,
+    handle: &[u8],
+    path: Option<String>,
+    name: &impl Fn(usize) -> String,
+) -> ReplicatedFile {
+    let named: Vec<(String, f64)> = change.stores.iter().map(|of| (name(of.store), of.part)).collect();
+    let why = &change.reason;
+    let ahead =
+        if why.ahead == 1 { "in the period".to_owned() } else { format!("{} periods ahead", why.ahead) };
+    let (reads, carries) = (100.0 * why.reads, why.carries);
+    let begin = format!(
+        "{:.0} requests {ahead}, {reads:.0} % of them reads; no store carries more than {carries:.0}; highest response",
+        why.heat
+    );
+    let reason = if named.len() > 1 {
+        format!("{begin} {:.2} -> {:.2} ms", why.highest_ms.0, why.highest_ms.1)
+    } else {
+        format!(
+            "replicated no more: {:.0} requests at most ({ahead}), {reads:.0} % of them reads; a store carries \
+                 {carries:.0}; highest response {:.2} ms",
+            why.heat, why.highest_ms.1
+        )
+    };
+    ReplicatedFile {
+        handle: crate::web::handle_text(handle),
+        path,
+        from: name(change.from),
+        stores: ReadShare::by_weight(named.iter().map(|(store, part)| (store.as_str(), *part))),
+        reason,
+    }
 }
 
 fn outlook(forecast: &clockwork_forecaster::controller::StoreForecast) -> StoreOutlook {

@@ -1,5 +1,6 @@
 //! What was decided, in the form in which it is kept, served and reported.
 
+use crate::plex::ReadShare;
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/control`: what the controller does and what it decided last.
@@ -29,6 +30,9 @@ pub struct ControlState {
     pub moved: u64,
     /// Files given back to the default rule since the start.
     pub returned: u64,
+    /// Changes of which stores share a file's reads since the start.
+    #[serde(default)]
+    pub replicated: u64,
     /// Decisions that came after their deadline.
     pub late: u64,
     /// Decisions that came when their period was over, and were dropped.
@@ -94,6 +98,21 @@ pub struct MovedFile {
     pub reason: String,
 }
 
+/// A file whose reads several stores are to share, or one store no more than the rest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplicatedFile {
+    /// Its handle, in hexadecimal.
+    pub handle: String,
+    /// Its path, if the router has seen it.
+    pub path: Option<String>,
+    /// The store that served it.
+    pub from: String,
+    /// The stores that are to share its reads, the first of them for all else too; one: it is not replicated any more.
+    pub stores: Vec<ReadShare>,
+    /// Why.
+    pub reason: String,
+}
+
 /// One decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
@@ -117,6 +136,9 @@ pub struct Decided {
     pub moves: Vec<MovedFile>,
     /// Files to be given back to the default rule.
     pub returns: Vec<MovedFile>,
+    /// Files whose reads several stores are to share, or one alone again.
+    #[serde(default)]
+    pub replications: Vec<ReplicatedFile>,
     /// Whether it was put in force (mode `control`, and in time).
     pub applied: bool,
     /// Whether it came after its deadline.

@@ -19,5 +19,5 @@ mod run;
 mod taken;
 mod view;
 
-pub use decided::{ControlState, Decided, MovedFile, ResponseOutlook, StoreOutlook};
+pub use decided::{ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
 pub(crate) use run::{Desk, run};

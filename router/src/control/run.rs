@@ -349,6 +349,7 @@ async fn put_in_force(desk: &Arc<Desk>, mut decided: Decided, changes: Vec<Chang
         by = decided.by,
         moves = decided.moves.len(),
         returns = decided.returns.len(),
+        replications = decided.replications.len(),
         applied = decided.applied,
         took_ms = decided.took_ms,
         "decided"
@@ -360,6 +361,7 @@ async fn put_in_force(desk: &Arc<Desk>, mut decided: Decided, changes: Vec<Chang
     if decided.applied {
         state.moved += decided.moves.len() as u64;
         state.returned += decided.returns.len() as u64;
+        state.replicated += decided.replications.len() as u64;
     }
     if !decided.late {
         state.trouble = trouble;

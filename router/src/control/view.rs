@@ -4,6 +4,7 @@ use super::files::Files;
 use crate::config::Config;
 use crate::plex::{By, Exception, Health};
 use clockwork_forecaster::controller::{FileId, Placement, StoreState, StoreView};
+use clockwork_forecaster::plan::ReadShare;
 use clockwork_placement::Table;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,14 +40,26 @@ impl View {
     /// The same with files as numbers.
     pub(crate) fn placed<'v>(&'v self, files: &'v Files) -> Placed<'v> {
         let mut assigned = vec![None; files.handles().len()];
+        let mut replicated = BTreeMap::new();
         for (handle, exception) in &self.exceptions {
             let number = crate::heat::Handle::new(handle).and_then(|handle| files.known(&handle));
             let store = self.stores.iter().position(|store| *store.name == *exception.store);
             if let Some(place) = number.and_then(|number| assigned.get_mut(number.index())) {
                 *place = store.map(|store| (store, exception.by)).or(Some((usize::MAX, exception.by)));
             }
+            if let Some(number) = number.filter(|_| exception.replicas.len() > 1) {
+                replicated.insert(number, self.shares(exception));
+            }
         }
-        Placed { view: self, files, assigned }
+        Placed { view: self, files, assigned, replicated }
+    }
+
+    fn shares(&self, exception: &Exception) -> Vec<ReadShare> {
+        let share = |of: &crate::plex::ReadShare| {
+            let store = self.stores.iter().position(|store| *store.name == *of.store)?;
+            Some(ReadShare { store, part: f64::from(of.share.max(1)) })
+        };
+        exception.replicas.iter().filter_map(share).collect()
     }
 }
 
@@ -56,6 +69,8 @@ pub(crate) struct Placed<'v> {
     files: &'v Files,
     /// By file: store and who assigned it; a store that is not configured is `usize::MAX`.
     assigned: Vec<Option<(usize, By)>>,
+    /// The stores that share the reads of replicated files.
+    replicated: BTreeMap<FileId, Vec<ReadShare>>,
 }
 
 impl Placement for Placed<'_> {
@@ -75,5 +90,13 @@ impl Placement for Placed<'_> {
     fn pinned(&self, file: FileId) -> bool {
         matches!(self.assigned.get(file.index()), Some(Some((_, By::Operator))))
             || self.files.handle(file).is_some_and(crate::heat::Handle::is_stand_in)
+    }
+
+    fn replicated(&self) -> Vec<FileId> {
+        self.replicated.keys().copied().collect()
+    }
+
+    fn shares(&self, file: FileId) -> Vec<ReadShare> {
+        self.replicated.get(&file).cloned().unwrap_or_default()
     }
 }

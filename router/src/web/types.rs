@@ -3,7 +3,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::control::{ControlState, Decided, MovedFile, ResponseOutlook, StoreOutlook};
+pub use crate::control::{ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
 pub use crate::plex::ReadShare;
 
 /// A name that the router writes from a constant and a client reads into memory.

@@ -43,15 +43,26 @@ fn home(file: u32) -> usize {
 
 /// One period of a past in which the days are alike: requests by file, and how stores respond to their load. At hour 6 the
 /// load is the greatest: store a is at .8 of what it can do then, and the two together carry it with ease.
-fn period(start_unix_ms: u64, hour: u64) -> PeriodRecord {
+///
+/// With a `hot` file: it is read, and even store b cannot carry it at hour 6, when store a, busy at hour 18, has time.
+fn period(start_unix_ms: u64, hour: u64, hot: Option<u32>) -> PeriodRecord {
     let level = 264.0 + 200.0 * (2.0 * std::f64::consts::PI * hour as f64 / DAY as f64).sin();
     let noise = 1.0 + 0.02 * ((start_unix_ms / PERIOD_MS * 7919 % 13) as f64 / 6.0 - 1.0);
-    let heat =
-        |file: u32| level * noise * 3.0 / f64::from(FILES) / (0.4 + f64::from(file) / f64::from(FILES));
+    let heat = |file: u32| match hot {
+        Some(hot) if hot == file => level * noise * 5.5,
+        Some(_) if home(file) == 0 => (528.0 - level) * noise * 3.0 / f64::from(FILES),
+        Some(_) => level * noise * 0.2 / f64::from(FILES),
+        None => level * noise * 3.0 / f64::from(FILES) / (0.4 + f64::from(file) / f64::from(FILES)),
+    };
     let mut loads = [0.0; 2];
     let files = (0..FILES).map(|file| {
         loads[home(file)] += heat(file);
-        let calls = ClassCounts { metadata: heat(file) as u64, ..ClassCounts::default() };
+        let count = heat(file) as u64;
+        let calls = if hot == Some(file) {
+            ClassCounts { reads: count, ..ClassCounts::default() }
+        } else {
+            ClassCounts { metadata: count, ..ClassCounts::default() }
+        };
         let counts = FileCounts { calls, ..FileCounts::default() };
         FilePeriod { handle: handle(file), store: u16::try_from(home(file)).unwrap(), path: None, counts }
     });
@@ -71,10 +82,14 @@ fn period(start_unix_ms: u64, hour: u64) -> PeriodRecord {
 /// Writes a past that ends so many periods from now into a history. Its last period is hour 0 of a day, whatever the time is:
 /// the day's greatest load is six periods ahead.
 fn import(folder: &Path, ends_in: i64) {
+    import_with(folder, ends_in, None);
+}
+
+fn import_with(folder: &Path, ends_in: i64, hot: Option<u32>) {
     let now = i64::try_from(now_ms() / PERIOD_MS).unwrap();
     let end = u64::try_from(now + ends_in).unwrap();
     let records: Vec<_> =
-        (0..PAST).map(|index| period((end - PAST + index) * PERIOD_MS, (index + 1) % DAY)).collect();
+        (0..PAST).map(|index| period((end - PAST + index) * PERIOD_MS, (index + 1) % DAY, hot)).collect();
     History::open(folder, HistoryLimits::default()).unwrap().history.append_all(&records).unwrap();
 }
 
@@ -219,4 +234,43 @@ async fn after_a_pause_the_periods_between_are_missing_and_control_goes_on() {
     assert!((now - 2..=now + 1).contains(&last.period), "{} is not about {now}", last.period);
     assert!(last.notes.iter().any(|note| note.contains("missing")), "{:?}", last.notes);
     assert_eq!(named(&plex.status().await, "a").failed, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_no_store_carries_is_read_at_two_where_that_is_allowed() {
+    let two = Two::start().await;
+    let hot = (0..FILES).find(|file| home(*file) == 1).unwrap();
+    import_with(&two.history(), 20, Some(hot));
+    let start = |replicas_max: usize| {
+        let mut config = two.config(ControlMode::Control);
+        config.control.replicas_max = replicas_max;
+        Plex::start(config, true)
+    };
+    let plex = start(2).await.unwrap();
+    let state = wait_for_control(&plex, "a decision in force", |state| state.replicated > 0).await;
+    let last = state.last.clone().unwrap();
+    assert!(last.applied && last.replications.len() == 1, "{last:#?}");
+    let told = &last.replications[0];
+    assert_eq!(
+        (told.handle.as_str(), told.from.as_str()),
+        (handle_text(handle(hot).as_bytes()).as_str(), "b")
+    );
+    let stores: Vec<&str> = told.stores.iter().map(|of| of.store.as_str()).collect();
+    assert_eq!(stores, ["b", "a"]);
+    assert!(told.reason.contains("100 % of them reads"), "{}", told.reason);
+    let store = |name: &str| last.stores.iter().find(|outlook| outlook.store == name).unwrap();
+    assert!(store("b").requests < 0.9 * store("b").requests_before, "{last:#?}");
+    assert!(store("a").requests > store("a").requests_before, "{last:#?}");
+    let page = plex.exceptions(None, 1_000).await.unwrap();
+    let shown = page.exceptions.iter().find(|file| file.replicas.len() == 2).unwrap();
+    assert_eq!((&shown.replicas, &*shown.by, &shown.reason), (&told.stores, "controller", &told.reason));
+    assert_eq!(plex.status().await.replicated.len(), 1);
+    plex.finish().await;
+    drop(plex);
+
+    let plex = start(2).await.unwrap();
+    let again = wait_for_control(&plex, "the past again", |state| state.periods_known >= PAST).await;
+    assert_eq!(again.last.unwrap().replications, last.replications);
+    assert_eq!(plex.status().await.replicated.len(), 1);
+    plex.finish().await;
 }

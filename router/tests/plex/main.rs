@@ -9,5 +9,6 @@ mod imported;
 mod protocol;
 mod raw;
 mod relay;
+mod replicas;
 mod site;
 mod stores;
