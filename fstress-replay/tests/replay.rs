@@ -102,6 +102,10 @@ async fn calls_come_at_their_times_however_slow_the_server_is() {
             hour_length: Duration::from_secs_f64(spec.seconds_per_hour),
             factor: spec.rate_factor,
             mapping: spec.mapping,
+            model: fstress_replay::plan::Model::Calls,
+            warmup: Duration::ZERO,
+            cooldown: Duration::ZERO,
+            bytes: None,
         };
         fstress_replay::plan::Schedule::new(&workload, pace).unwrap().map(|call| call.due).collect()
     };

@@ -9,7 +9,7 @@ mod running;
 use crate::client::nfs::{self, NfsError, Sizes};
 use crate::client::{CallError, Client, Options};
 use crate::fileset::{self, FilesetError, Handles};
-use crate::plan::{Mapping, Pace, Schedule};
+use crate::plan::{Mapping, Model, Pace, Schedule};
 use crate::report::ReplayReport;
 use clockwork_traces::workload::{Workload, WorkloadError};
 use std::net::SocketAddr;
@@ -240,6 +240,10 @@ fn pace(spec: &ReplaySpec) -> Pace {
         hour_length: Duration::from_secs_f64(spec.seconds_per_hour),
         factor: spec.rate_factor,
         mapping: spec.mapping,
+        model: Model::Calls,
+        warmup: Duration::ZERO,
+        cooldown: Duration::ZERO,
+        bytes: None,
     }
 }
 

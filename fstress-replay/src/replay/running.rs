@@ -180,6 +180,7 @@ impl Run {
 
     /// Hands one call to the client, or counts why not.
     fn send(self: &Arc<Self>, call: &PlannedCall, due: Instant) {
+        let Some(operation) = call.operation else { return };
         {
             let mut record = self.record();
             let hour = record.open.entry(call.hour).or_default();
@@ -192,31 +193,30 @@ impl Run {
             // Counted before it is sent: the answer may come before this thread goes on.
             hour.requests += u64::from(call.first);
             hour.outstanding += 1;
-            hour.operation(call.operation).called += 1;
+            hour.operation(operation).called += 1;
         }
         self.outstanding.fetch_add(1, Ordering::AcqRel);
         let (run, planned) = (Arc::clone(self), *call);
         let on_answer = Box::new(move |answer: Answer<'_>| {
-            run.answered(&planned, due, &answer);
+            run.answered(&planned, operation, due, &answer);
             run.outstanding.fetch_sub(1, Ordering::AcqRel);
         });
-        if self.shared.client.submit(self.message(call), on_answer).is_err() {
+        if self.shared.client.submit(self.message(call, operation), on_answer).is_err() {
             self.outstanding.fetch_sub(1, Ordering::AcqRel);
             let mut record = self.record();
             let hour = record.open.entry(call.hour).or_default();
             hour.not_sent += 1;
             hour.requests -= u64::from(call.first);
             hour.outstanding -= 1;
-            hour.operation(call.operation).called -= 1;
+            hour.operation(operation).called -= 1;
         }
     }
 
-    fn message(&self, call: &PlannedCall) -> Vec<u8> {
+    fn message(&self, call: &PlannedCall, operation: Operation) -> Vec<u8> {
         let index = call.file as usize;
         let (file, directory) = (&self.shared.handles.files[index], &self.shared.handles.directories[index]);
-        let mut out =
-            self.shared.client.begin(nfs3::PROGRAM, nfs3::VERSION, procedure(call.operation).number());
-        match call.operation {
+        let mut out = self.shared.client.begin(nfs3::PROGRAM, nfs3::VERSION, procedure(operation).number());
+        match operation {
             Operation::Lookup => {
                 let path = &self.shared.spec.workload.files()[index].path;
                 message::name(&mut out, directory, fileset::file_name(path));
@@ -228,9 +228,9 @@ impl Run {
         out
     }
 
-    fn answered(&self, call: &PlannedCall, due: Instant, answer: &Answer<'_>) {
+    fn answered(&self, call: &PlannedCall, operation: Operation, due: Instant, answer: &Answer<'_>) {
         let verdict = match &answer.reply {
-            Ok(reply) => self.judge(call, reply),
+            Ok(reply) => self.judge(call, operation, reply),
             Err(error) => Err(kind(error)),
         };
         let response = answer.answered_at.saturating_duration_since(due);
@@ -246,22 +246,22 @@ impl Run {
         if let Some(sent_at) = answer.sent_at {
             hour.lag.record(sent_at.saturating_duration_since(due));
         }
-        let operation = hour.operation(call.operation);
-        operation.retransmissions += u64::from(answer.retransmissions);
-        operation.times.record(response);
+        let counts = hour.operation(operation);
+        counts.retransmissions += u64::from(answer.retransmissions);
+        counts.times.record(response);
         match verdict {
-            Ok(()) => operation.good += 1,
+            Ok(()) => counts.good += 1,
             Err(what) => {
-                operation.errors += 1;
-                hour.error(&format!("{} {what}", call.operation.name()));
+                counts.errors += 1;
+                hour.error(&format!("{} {what}", operation.name()));
             }
         }
     }
 
     /// Whether a reply is what it should be; the error says what it is instead.
-    fn judge(&self, call: &PlannedCall, reply: &Reply<'_>) -> Result<(), &'static str> {
+    fn judge(&self, call: &PlannedCall, operation: Operation, reply: &Reply<'_>) -> Result<(), &'static str> {
         let index = call.file as usize;
-        let results = nfs3::results(procedure(call.operation), reply.message, reply.results)
+        let results = nfs3::results(procedure(operation), reply.message, reply.results)
             .map_err(|_| "malformed results")?;
         match results {
             Results::Failed { status } => Err(status::name(status)),

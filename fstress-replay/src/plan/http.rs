@@ -1,0 +1,445 @@
+//! HTTP requests as the NFS calls of web servers whose files are on an NFS mount: a client with caches, as Linux has them.
+//!
+//! To answer a request the server opens the file by its path and reads it. What the client's caches hold needs no call:
+//!
+//! - *Names*: a name that was looked up is valid while its directory is unchanged. A directory is known to be unchanged
+//!   while its attributes are fresh; then one GETATTR makes them, and all names in it, fresh again.
+//! - *Attributes* are fresh for a time that begins at the least and doubles, up to the greatest, whenever they are found
+//!   unchanged after it has passed (Linux: `acregmin` 3 s to `acregmax` 60 s for files, `acdirmin` 30 s to `acdirmax` 60 s
+//!   for directories; `actimeo` sets all four). Every reply that carries attributes makes them fresh.
+//! - *Close to open*: opening a file asks for its attributes, fresh or not, unless a LOOKUP has just brought them. With
+//!   `nocto` fresh attributes are believed.
+//! - *Access* is asked for once for each file and directory (the clients have one credential), and again when the entry
+//!   was forgotten.
+//! - *Data*: the file is read in order, `read_bytes` a READ, to its end or to the bytes that the log says were sent. With
+//!   `data_bytes_max` above 0 the client keeps what it has read, and does not read it again.
+//!
+//! So the calls of a request, where nothing is known, are for a file `a/f`: ACCESS of the root, LOOKUP and ACCESS of `a`,
+//! LOOKUP and ACCESS of `a/f`, and its READs.
+//!
+//! The caches live in the time of the replay, as those of real clients would that get these requests: where an hour of the
+//! trace becomes five seconds, an entry that is fresh for a minute is so for twelve hours of the trace.
+
+use super::Operation;
+use super::recent::Recent;
+use super::tree::Tree;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Most model clients.
+pub const CLIENTS_MAX: u32 = 4_096;
+
+/// How long attributes are believed, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AttributeTimes {
+    /// Files: at first.
+    pub file_min_s: f64,
+    /// Files: at most.
+    pub file_max_s: f64,
+    /// Directories: at first.
+    pub directory_min_s: f64,
+    /// Directories: at most.
+    pub directory_max_s: f64,
+}
+
+impl Default for AttributeTimes {
+    fn default() -> Self {
+        Self { file_min_s: 3.0, file_max_s: 60.0, directory_min_s: 30.0, directory_max_s: 60.0 }
+    }
+}
+
+impl AttributeTimes {
+    /// The same time for all, as the mount option `actimeo`.
+    #[must_use]
+    pub fn all(seconds: f64) -> Self {
+        Self { file_min_s: seconds, file_max_s: seconds, directory_min_s: seconds, directory_max_s: seconds }
+    }
+
+    /// Whether all are times, and none at first longer than at most.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let sound = |min: f64, max: f64| (0.0..=max).contains(&min) && max <= 1e9;
+        sound(self.file_min_s, self.file_max_s) && sound(self.directory_min_s, self.directory_max_s)
+    }
+}
+
+/// Web servers on NFS clients.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HttpClients {
+    /// How many, at most [`CLIENTS_MAX`]. Each has caches of its own; requests go to them by lot. Client n uses connection
+    /// n modulo their number.
+    pub clients: u32,
+    /// Bytes of a READ (`rsize`); less if the server takes less.
+    pub read_bytes: u32,
+    /// How long attributes are believed.
+    pub attributes: AttributeTimes,
+    /// Fresh attributes are believed when a file is opened, too.
+    pub nocto: bool,
+    /// Names with their attributes that all clients together remember; each has an equal part, and forgets what it has not
+    /// used for longest.
+    pub cache_entries_max: u64,
+    /// Bytes of data that all clients together keep; likewise. 0: every request reads its file.
+    pub data_bytes_max: u64,
+    /// Time between the calls of one request, in ms.
+    pub call_gap_ms: u32,
+}
+
+impl Default for HttpClients {
+    fn default() -> Self {
+        Self {
+            clients: 4,
+            read_bytes: 32 << 10,
+            attributes: AttributeTimes::default(),
+            nocto: false,
+            cache_entries_max: 1_000_000,
+            data_bytes_max: 0,
+            call_gap_ms: 1,
+        }
+    }
+}
+
+/// What a call is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// A file by its index in the workload.
+    File(u32),
+    /// A directory by its number in the [`Tree`].
+    Directory(u32),
+}
+
+/// A request for one file at one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request {
+    /// Its number, higher than those of all before it.
+    pub(super) number: u64,
+    pub(super) file: u32,
+    /// Bytes to be sent.
+    pub(super) bytes: u64,
+    pub(super) at: Duration,
+}
+
+/// One call of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) operation: Operation,
+    pub(super) node: Node,
+    pub(super) offset: u64,
+    pub(super) count: u32,
+}
+
+/// A name that a client knows.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// The request that looked it up.
+    since: u64,
+    may_access: bool,
+    fresh_from: Duration,
+    fresh_for: Duration,
+    /// When `fresh_for` was set.
+    set_at: Duration,
+}
+
+/// The caches of one client.
+#[derive(Debug)]
+pub(super) struct Client {
+    setting: HttpClients,
+    /// The root of the mount is never forgotten.
+    root: Option<Entry>,
+    names: Recent<Node, Entry>,
+    /// Bytes of each file, from its beginning on.
+    data: Recent<u32, u64>,
+}
+
+impl Client {
+    pub(super) fn new(setting: HttpClients) -> Self {
+        let part = |all: u64| all / u64::from(setting.clients.max(1));
+        Self {
+            setting,
+            root: None,
+            names: Recent::new(part(setting.cache_entries_max).max(2)),
+            data: Recent::new(part(setting.data_bytes_max)),
+        }
+    }
+
+    /// The calls of a request, in order, appended to `asks`. Those before the last have been answered when the last is made.
+    pub(super) fn request(
+        &mut self,
+        tree: &Tree,
+        request: &Request,
+        walk: &mut Vec<u32>,
+        asks: &mut Vec<Ask>,
+    ) {
+        tree.walk(request.file, walk);
+        let root = Node::Directory(Tree::ROOT);
+        self.entry(root, request);
+        self.access(root, request, asks);
+        let mut parent = root;
+        for directory in walk.iter() {
+            let node = Node::Directory(*directory);
+            self.find(parent, node, request, asks);
+            self.access(node, request, asks);
+            parent = node;
+        }
+        let file = Node::File(request.file);
+        let looked_up = self.find(parent, file, request, asks);
+        let now = self.now(request, asks);
+        let must_ask = !self.setting.nocto || !self.entry(file, request).is_fresh(now);
+        if !looked_up && must_ask {
+            self.ask(Operation::Getattr, file, request, asks);
+        }
+        self.access(file, request, asks);
+        self.read(request, asks);
+    }
+
+    /// A file's handle is stale: what is known of it since the request `number` or before is forgotten.
+    pub(super) fn stale(&mut self, file: u32, number: u64) {
+        if self.names.get(Node::File(file)).is_some_and(|entry| entry.since <= number) {
+            self.names.remove(Node::File(file));
+            self.data.remove(file);
+        }
+    }
+
+    /// Entries forgotten because a limit was reached.
+    pub(super) fn evicted(&self) -> u64 {
+        self.names.evicted
+    }
+
+    fn now(&self, request: &Request, asks: &[Ask]) -> Duration {
+        let gap = Duration::from_millis(u64::from(self.setting.call_gap_ms));
+        request.at + gap * u32::try_from(asks.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What is known of a node; if nothing is, it is as if it had just been looked up.
+    fn entry(&mut self, node: Node, request: &Request) -> &mut Entry {
+        let times = self.setting.attributes;
+        let least = match node {
+            Node::File(_) => times.file_min_s,
+            Node::Directory(_) => times.directory_min_s,
+        };
+        let new = Entry {
+            since: request.number,
+            may_access: false,
+            fresh_from: request.at,
+            fresh_for: Duration::from_secs_f64(least),
+            set_at: request.at,
+        };
+        if node == Node::Directory(Tree::ROOT) {
+            return self.root.get_or_insert(new);
+        }
+        self.names.get_or_insert(node, new, 1)
+    }
+
+    /// Makes sure that a name is valid; whether it had to be looked up.
+    fn find(&mut self, parent: Node, node: Node, request: &Request, asks: &mut Vec<Ask>) -> bool {
+        if self.names.get(node).is_none() {
+            let now = self.now(request, asks);
+            self.push(Operation::Lookup, node, asks);
+            let entry = self.entry(node, request);
+            (entry.fresh_from, entry.set_at) = (now, now);
+            // The reply has the directory's attributes, too.
+            self.renew(parent, now, request);
+            return true;
+        }
+        let now = self.now(request, asks);
+        if !self.entry(parent, request).is_fresh(now) {
+            self.ask(Operation::Getattr, parent, request, asks);
+        }
+        false
+    }
+
+    fn access(&mut self, node: Node, request: &Request, asks: &mut Vec<Ask>) {
+        if !std::mem::replace(&mut self.entry(node, request).may_access, true) {
+            self.ask(Operation::Access, node, request, asks);
+        }
+    }
+
+    fn read(&mut self, request: &Request, asks: &mut Vec<Ask>) {
+        if self.data.get(request.file).is_some_and(|bytes| *bytes >= request.bytes) {
+            return;
+        }
+        let piece = self.setting.read_bytes.max(1);
+        let mut offset = 0;
+        while offset < request.bytes {
+            let count = u32::try_from(request.bytes - offset).unwrap_or(u32::MAX).min(piece);
+            let now = self.now(request, asks);
+            asks.push(Ask { operation: Operation::Read, node: Node::File(request.file), offset, count });
+            offset += u64::from(count);
+            self.renew(Node::File(request.file), now, request);
+        }
+        if self.setting.data_bytes_max > 0 && request.bytes > 0 {
+            self.data.insert(request.file, request.bytes, request.bytes);
+        }
+    }
+
+    fn push(&self, operation: Operation, node: Node, asks: &mut Vec<Ask>) {
+        asks.push(Ask { operation, node, offset: 0, count: 0 });
+    }
+
+    /// A call whose reply brings the node's attributes.
+    fn ask(&mut self, operation: Operation, node: Node, request: &Request, asks: &mut Vec<Ask>) {
+        let now = self.now(request, asks);
+        self.push(operation, node, asks);
+        self.renew(node, now, request);
+    }
+
+    fn renew(&mut self, node: Node, now: Duration, request: &Request) {
+        let times = self.setting.attributes;
+        let most = match node {
+            Node::File(_) => times.file_max_s,
+            Node::Directory(_) => times.directory_max_s,
+        };
+        self.entry(node, request).renew(now, Duration::from_secs_f64(most));
+    }
+}
+
+impl Entry {
+    fn is_fresh(&self, now: Duration) -> bool {
+        now < self.fresh_from + self.fresh_for
+    }
+
+    /// Attributes came, unchanged.
+    fn renew(&mut self, now: Duration, most: Duration) {
+        self.fresh_from = now;
+        if now >= self.set_at + self.fresh_for {
+            (self.fresh_for, self.set_at) = ((self.fresh_for * 2).min(most), now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clockwork_traces::workload::WorkloadFile;
+
+    const KIB: u64 = 1 << 10;
+
+    fn tree() -> Tree {
+        let file = |path: &str| WorkloadFile { path: path.into(), bytes: 0, site: 0 };
+        Tree::of(&[file("a/f"), file("a/g"), file("b/f")])
+    }
+
+    /// Files 0 and 1 are in directory 1 (`a`), file 2 in directory 2 (`b`).
+    struct Played {
+        tree: Tree,
+        client: Client,
+        number: u64,
+    }
+
+    impl Played {
+        fn new(setting: HttpClients) -> Self {
+            Self { tree: tree(), client: Client::new(setting), number: 0 }
+        }
+
+        /// The calls of a request for a file, as text: `LOOKUP a`, `READ f0 0+100`.
+        fn ask(&mut self, at_ms: u64, file: u32, bytes: u64) -> String {
+            self.number += 1;
+            let request = Request { number: self.number, file, bytes, at: Duration::from_millis(at_ms) };
+            let mut asks = Vec::new();
+            self.client.request(&self.tree, &request, &mut Vec::new(), &mut asks);
+            let text = |ask: &Ask| {
+                let node = match ask.node {
+                    Node::File(file) => format!("f{file}"),
+                    Node::Directory(Tree::ROOT) => "/".into(),
+                    Node::Directory(directory) => self.tree.name(directory).to_owned(),
+                };
+                match ask.operation {
+                    Operation::Read => format!("READ {node} {}+{}", ask.offset, ask.count),
+                    other => format!("{} {node}", other.name()),
+                }
+            };
+            asks.iter().map(text).collect::<Vec<_>>().join(", ")
+        }
+    }
+
+    fn one(setting: HttpClients) -> HttpClients {
+        HttpClients { clients: 1, call_gap_ms: 0, ..setting }
+    }
+
+    #[test]
+    fn a_list_of_requests_becomes_the_calls_worked_out_by_hand() {
+        let mut played = Played::new(one(HttpClients { read_bytes: 4096, ..HttpClients::default() }));
+        // Nothing is known but the root of the mount.
+        assert_eq!(
+            played.ask(0, 0, 10 * KIB),
+            "ACCESS /, LOOKUP a, ACCESS a, LOOKUP f0, ACCESS f0, READ f0 0+4096, READ f0 4096+4096, READ f0 8192+2048"
+        );
+        // All names are valid: opening asks for the attributes, then the file is read again.
+        assert_eq!(played.ask(100, 0, 5), "GETATTR f0, READ f0 0+5");
+        // Another file of a known directory, and one of an unknown directory.
+        assert_eq!(played.ask(200, 1, 4 * KIB), "LOOKUP f1, ACCESS f1, READ f1 0+4096");
+        assert_eq!(played.ask(300, 2, 0), "LOOKUP b, ACCESS b, LOOKUP f2, ACCESS f2");
+        assert_eq!(played.ask(400, 2, 0), "GETATTR f2");
+    }
+
+    #[test]
+    fn entries_expire_and_are_made_fresh_by_getattr() {
+        let mut played = Played::new(one(HttpClients { nocto: true, ..HttpClients::default() }));
+        played.ask(0, 0, 1);
+        // Without close-to-open, all is fresh: only the data is read.
+        assert_eq!(played.ask(2_000, 0, 1), "READ f0 0+1");
+        // Each READ made the file's attributes fresh; 3 s (acregmin) after the last one they are not.
+        assert_eq!(played.ask(4_900, 0, 0), "");
+        assert_eq!(played.ask(5_000, 0, 0), "GETATTR f0");
+        // Found unchanged after 3 s: now they are good for 6.
+        assert_eq!(played.ask(10_900, 0, 0), "");
+        assert_eq!(played.ask(11_000, 0, 0), "GETATTR f0");
+        // Directories are good for 30 s (acdirmin) from their LOOKUP or ACCESS on, and keep the names in them valid.
+        assert_eq!(played.ask(29_900, 0, 0), "GETATTR f0");
+        assert_eq!(played.ask(30_000, 0, 0), "GETATTR /, GETATTR a");
+        // Then for 60 s (acdirmax), and no longer.
+        assert_eq!(played.ask(89_900, 1, 0), "LOOKUP f1, ACCESS f1");
+        assert_eq!(played.ask(90_000, 1, 0), "GETATTR /");
+        assert_eq!(played.ask(149_900, 1, 0), "GETATTR a, GETATTR f1");
+    }
+
+    #[test]
+    fn actimeo_sets_all_times() {
+        let mut none =
+            Played::new(one(HttpClients { attributes: AttributeTimes::all(0.0), ..HttpClients::default() }));
+        none.ask(0, 0, 0);
+        assert_eq!(none.ask(0, 0, 0), "GETATTR /, GETATTR a, GETATTR f0");
+        let long =
+            HttpClients { attributes: AttributeTimes::all(600.0), nocto: true, ..HttpClients::default() };
+        let mut long = Played::new(one(long));
+        long.ask(0, 0, 0);
+        assert_eq!(long.ask(599_000, 0, 0), "");
+        assert_eq!(long.ask(600_000, 0, 0), "GETATTR /, GETATTR a, GETATTR f0");
+        assert!(!AttributeTimes::all(-1.0).is_sound() && !AttributeTimes::all(f64::NAN).is_sound());
+        assert!(!AttributeTimes { file_min_s: 61.0, ..AttributeTimes::default() }.is_sound());
+    }
+
+    #[test]
+    fn a_replaced_file_is_looked_up_again_once() {
+        let mut played = Played::new(one(HttpClients { data_bytes_max: 1 << 20, ..HttpClients::default() }));
+        played.ask(0, 0, 3);
+        assert_eq!(played.ask(10, 0, 3), "GETATTR f0", "the data is cached");
+        // Request 2 found the handle stale.
+        played.client.stale(0, 2);
+        assert_eq!(played.ask(20, 0, 3), "LOOKUP f0, ACCESS f0, READ f0 0+3");
+        // So did another reply to it, late: request 3 has looked the name up since.
+        played.client.stale(0, 2);
+        assert_eq!(played.ask(30, 0, 3), "GETATTR f0");
+    }
+
+    #[test]
+    fn data_is_kept_up_to_the_limit() {
+        let mut played = Played::new(one(HttpClients { data_bytes_max: 200, ..HttpClients::default() }));
+        played.ask(0, 0, 60);
+        assert_eq!(played.ask(1, 0, 60), "GETATTR f0");
+        assert_eq!(played.ask(2, 0, 70), "GETATTR f0, READ f0 0+70", "more than is there");
+        for number in 0..4 {
+            played.ask(10 + number, 1, 60 + number);
+            played.ask(10 + number, 2, 60 + number);
+        }
+        assert_eq!(played.ask(20, 0, 60), "GETATTR f0, READ f0 0+60", "forgotten for others");
+    }
+
+    #[test]
+    fn a_client_that_may_remember_little_looks_names_up_again() {
+        let mut played = Played::new(one(HttpClients { cache_entries_max: 2, ..HttpClients::default() }));
+        played.ask(0, 0, 0);
+        assert_eq!(played.ask(1, 2, 0), "LOOKUP b, ACCESS b, LOOKUP f2, ACCESS f2");
+        assert!(played.client.evicted() > 0);
+        assert!(played.ask(2, 0, 0).contains("LOOKUP f0"));
+    }
+}
