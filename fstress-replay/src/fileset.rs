@@ -5,6 +5,7 @@
 use crate::client::Client;
 use crate::client::nfs::{self, Handle, NfsError, Sizes};
 use crate::content::Content;
+use crate::plan::{Directory, Tree};
 use clockwork_traces::workload::{Workload, WorkloadFile};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -228,19 +229,6 @@ pub async fn create_files(
     Ok(written.load(Ordering::Relaxed))
 }
 
-/// Finds the files of a workload on a server by LOOKUP from `root`.
-///
-/// # Errors
-/// A file is missing or has another size; the server says no, or cannot be reached.
-pub async fn remote(
-    client: &Arc<Client>,
-    root: &[u8],
-    workload: &Workload,
-    progress: OnProgress<'_>,
-) -> Result<Handles, FilesetError> {
-    find_files(client, root, workload.files(), Rule::EXACT, progress).await
-}
-
 /// Finds files on a server by LOOKUP from `root`; of the `rule`, their sizes alone are looked at.
 ///
 /// # Errors
@@ -252,18 +240,44 @@ pub async fn find_files(
     rule: Rule,
     progress: OnProgress<'_>,
 ) -> Result<Handles, FilesetError> {
-    let directories = directories(client, root, files, false).await?;
+    find_all(client, root, files, rule, progress).await.map(|(handles, _)| handles)
+}
+
+/// Finds the files of a trace, and the directories of a tree by number.
+pub(crate) async fn find_tree(
+    client: &Arc<Client>,
+    root: &[u8],
+    (files, tree): (&[WorkloadFile], &Tree),
+    progress: OnProgress<'_>,
+) -> Result<(Handles, Vec<Arc<[u8]>>), FilesetError> {
+    let (handles, by_path) = find_all(client, root, files, Rule::EXACT, progress).await?;
+    let of = |directory: &Directory| {
+        let missing = || FilesetError::Missing { path: directory.path.clone() };
+        by_path.get(&directory.path).cloned().ok_or_else(missing)
+    };
+    let directories = tree.directories().iter().map(of).collect::<Result<_, _>>()?;
+    Ok((handles, directories))
+}
+
+async fn find_all(
+    client: &Arc<Client>,
+    root: &[u8],
+    files: &[WorkloadFile],
+    rule: Rule,
+    progress: OnProgress<'_>,
+) -> Result<(Handles, BTreeMap<String, Arc<[u8]>>), FilesetError> {
+    let by_path = directories(client, root, files, false).await?;
     let find = |index: usize, file: WorkloadFile, directory: Arc<[u8]>| {
         let client = Arc::clone(client);
         async move { find_file(&client, &directory, &file, rule).await.map(|handle| (index, handle)) }
     };
-    let found = at_once(files, &directories, progress, find).await?;
+    let found = at_once(files, &by_path, progress, find).await?;
     let of_file = |file: &WorkloadFile| {
         let (parent, _) = split(&file.path)?;
-        directories.get(parent).cloned().ok_or_else(|| FilesetError::Missing { path: parent.into() })
+        by_path.get(parent).cloned().ok_or_else(|| FilesetError::Missing { path: parent.into() })
     };
     let directories = files.iter().map(of_file).collect::<Result<_, _>>()?;
-    Ok(Handles { files: found.into_iter().map(Arc::from).collect(), directories })
+    Ok((Handles { files: found.into_iter().map(Arc::from).collect(), directories }, by_path))
 }
 
 /// Handles of all directories by path, made where they are missing if `make`.

@@ -3,7 +3,7 @@
 //! - [`plan`]: which calls are due when: requests of a workload become NFS calls with absolute deadlines.
 //! - [`client`]: an NFSv3 and MOUNT client over TCP (pipelined, several connections) or UDP (with retransmission).
 //! - [`fileset`]: the workload's files with content that can be verified, made in a directory or over NFS.
-//! - [`replay`]: sends the calls at their deadlines, whatever the server does, and keeps account of them.
+//! - [`replay`]: sends the calls of a trace at their deadlines, whatever the server does, and keeps account of them.
 //! - [`measure`]: response times from the *intended* send time, per operation and hour.
 //! - [`report`]: the same as text and JSON.
 //! - [`stress`]: the workloads of Fstress and SPEC SFS2008 at a rate, and how fast a server is at all.
@@ -15,6 +15,7 @@
 
 pub mod client;
 pub mod content;
+mod engine;
 pub mod fileset;
 pub mod measure;
 pub mod page;
@@ -23,3 +24,5 @@ pub mod replay;
 pub mod report;
 pub mod simulate;
 pub mod stress;
+
+pub use engine::{RunError, RunSpec, Stop};

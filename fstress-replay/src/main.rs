@@ -4,7 +4,8 @@ mod cli;
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use fstress_replay::replay::{self, Event, OnEvent, Stop};
+use fstress_replay::Stop;
+use fstress_replay::replay::{self, Event, OnEvent};
 use fstress_replay::stress::{self, OnStressEvent, StressEvent};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
@@ -42,7 +43,7 @@ async fn run(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
 
 /// Replays hours of web sites.
 async fn trace(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
-    let spec = arguments.spec(Arc::new(arguments.workload()?)).await?;
+    let spec = arguments.replay_spec().await?;
     let files = spec.workload.files().len();
     if arguments.create {
         let bar = bar(files, "making files");

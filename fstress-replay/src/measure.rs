@@ -118,7 +118,7 @@ impl Times {
     }
 }
 
-/// Counts of one operation in an hour.
+/// Counts of one operation.
 #[derive(Debug, Clone, Default)]
 pub struct OperationMeasure {
     /// Calls handed to the client.
@@ -153,6 +153,10 @@ pub struct HourMeasure {
     pub requests: u64,
     /// Calls that came due.
     pub wanted: u64,
+    /// Requests for which the model client's caches had everything, so that nothing was called.
+    pub cached: u64,
+    /// Calls answered with STALE, whose requests were begun again as a client does; neither good nor errors.
+    pub stale: u64,
     /// Calls that came due while the limit of outstanding calls was reached, and were not sent.
     pub not_sent: u64,
     /// Calls handed to the client that have not been answered.
@@ -181,6 +185,8 @@ impl HourMeasure {
     pub fn add(&mut self, other: &Self) {
         self.requests_due += other.requests_due;
         self.requests += other.requests;
+        self.cached += other.cached;
+        self.stale += other.stale;
         self.wanted += other.wanted;
         self.not_sent += other.not_sent;
         self.outstanding += other.outstanding;

@@ -3,10 +3,11 @@
 use crate::client::Transport;
 use crate::measure::{HourMeasure, TimeSummary, Times};
 use crate::page::{Chart, Page, Series, percent, rounded};
-use crate::plan::{Mapping, Operation};
+use crate::plan::{Mapping, Model, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 /// Calls that may be missing before a replay is invalid, as a part of those that were due.
 pub(crate) const MISSING_PART_MAX: f64 = 0.005;
@@ -41,6 +42,8 @@ pub struct Summary {
     pub requests_due: u64,
     /// Requests whose first call was handed to the client.
     pub requests: u64,
+    /// Requests for which the caches of the model client had everything; they needed no call.
+    pub cached: u64,
     /// Calls that came due.
     pub wanted: u64,
     /// Calls handed to the client.
@@ -51,6 +54,9 @@ pub struct Summary {
     pub good: u64,
     /// Calls answered otherwise, or given up.
     pub errors: u64,
+    /// Calls answered with STALE by a server whose file was replaced: the request was begun again with a LOOKUP, as clients
+    /// do. Neither good nor errors.
+    pub stale: u64,
     /// Calls still without an answer when the replay ended.
     pub unanswered: u64,
     /// Transmissions beyond the first.
@@ -83,6 +89,33 @@ pub struct HourReport {
     pub summary: Summary,
 }
 
+/// Load before and after what is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Unmeasured {
+    /// Seconds of warm-up.
+    pub warmup_s: f64,
+    /// Seconds of cooldown.
+    pub cooldown_s: f64,
+    /// Calls handed to the client in both.
+    pub called: u64,
+    /// Of those, the ones answered otherwise than they should be, given up, or without an answer at the end.
+    pub errors: u64,
+}
+
+impl Unmeasured {
+    pub(crate) fn of(measure: &HourMeasure, warmup: Duration, cooldown: Duration) -> Self {
+        let sum = |field: fn(&crate::measure::OperationMeasure) -> u64| -> u64 {
+            measure.operations.iter().map(field).sum()
+        };
+        Self {
+            warmup_s: warmup.as_secs_f64(),
+            cooldown_s: cooldown.as_secs_f64(),
+            called: sum(|op| op.called),
+            errors: sum(|op| op.errors) + measure.outstanding,
+        }
+    }
+}
+
 /// A whole replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
@@ -90,6 +123,10 @@ pub struct ReplayReport {
     pub target: String,
     /// TCP or UDP.
     pub transport: Transport,
+    /// Connections or sockets.
+    pub connections: usize,
+    /// Threads.
+    pub lanes: usize,
     /// The sites of the workload.
     pub sites: Vec<String>,
     /// Files of the workload.
@@ -98,21 +135,28 @@ pub struct ReplayReport {
     pub seconds_per_hour: f64,
     /// Requests were this times the workload's.
     pub rate_factor: f64,
-    /// How a request became calls.
+    /// How requests became calls.
+    pub model: Model,
+    /// How a request became calls, if by a fixed number.
     pub mapping: Mapping,
+    /// What was not measured.
+    pub warmup: Unmeasured,
+    /// Whether the data was checked.
+    pub verified: bool,
     /// Calls were left out because the server was slower than the load: response times are too low then.
     pub saturated: bool,
     /// The replay was stopped before its end.
     pub interrupted: bool,
     /// Whether the figures can be trusted as those of the load that was asked for.
-    #[serde(default)]
     pub valid: bool,
     /// If not: why.
-    #[serde(default)]
     pub invalid_reasons: Vec<String>,
     /// Send lag, quantile .99, beyond which a replay is invalid.
-    #[serde(default)]
     pub lag_ms_max: f64,
+    /// Names that had another handle when the model clients looked them up again.
+    pub handles_replaced: u64,
+    /// Names that the model clients forgot because they may remember no more.
+    pub cache_entries_evicted: u64,
     /// Everything together.
     pub total: Summary,
     /// Hour by hour.
@@ -138,6 +182,8 @@ impl Summary {
             requests_expected,
             requests_due: measure.requests_due,
             requests: measure.requests,
+            cached: measure.cached,
+            stale: measure.stale,
             wanted: measure.wanted,
             called,
             not_sent: measure.not_sent,
@@ -276,9 +322,11 @@ impl ReplayReport {
 
     fn subtitle(&self) -> String {
         format!(
-            "{} over {}, {} files of {}; an hour is {} s, requests are {:.4} of the workload's",
+            "{} over {} ({} connections, {} threads), {} files of {}; an hour is {} s, requests are {:.4} of the workload's",
             self.target,
             self.transport.name(),
+            self.connections,
+            self.lanes,
             self.files,
             self.sites.join(", "),
             self.seconds_per_hour,
@@ -345,6 +393,28 @@ impl ReplayReport {
                 total.requests_expected,
                 worst.hour,
                 worst.summary.off_workload() * 100.0
+            );
+        }
+        if let Model::Http(clients) = self.model {
+            let _ = writeln!(
+                out,
+                "{} model clients, {} B a READ: {:.2} calls a request; {} requests needed none; {} handles were stale, {} names \
+                 replaced, {} cache entries forgotten for lack of room",
+                clients.clients,
+                clients.read_bytes,
+                total.wanted as f64 / total.requests_due.max(1) as f64,
+                total.cached,
+                total.stale,
+                self.handles_replaced,
+                self.cache_entries_evicted
+            );
+        }
+        let around = self.warmup;
+        if around.warmup_s + around.cooldown_s > 0.0 {
+            let _ = writeln!(
+                out,
+                "{} s of warm-up and {} s of cooldown, not measured: {} calls, {} errors",
+                around.warmup_s, around.cooldown_s, around.called, around.errors
             );
         }
         for (kind, count) in &total.error_kinds {

@@ -8,9 +8,10 @@ use clockwork_traces::workload::Workload;
 use clockwork_wire::nfs3::Procedure;
 use fake::{Fake, Habits};
 use fstress_replay::client::Transport;
-use fstress_replay::plan::Operation;
-use fstress_replay::replay::{self, Event, OnEvent, ReplayError, ReplaySpec, Stop};
+use fstress_replay::plan::{HttpClients, Model, Operation, Phase, Schedule};
+use fstress_replay::replay::{self, Event, OnEvent, ReplaySpec};
 use fstress_replay::report::ReplayReport;
+use fstress_replay::{RunError, RunSpec, Stop};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,16 +24,23 @@ fn quiet() -> OnEvent {
 fn spec(fake: &Fake, transport: Transport, calls_per_s: f64) -> ReplaySpec {
     let workload = Arc::new(Workload::of_bundled(&[("space", 1.0)], 1).unwrap());
     let mut spec = ReplaySpec::new(fake.address, "/export", workload);
-    spec.client.transport = transport;
-    spec.client.udp_timeout = Duration::from_millis(60);
-    spec.client.connections = 2;
+    spec.run.client.transport = transport;
+    spec.run.client.udp_timeout = Duration::from_millis(60);
+    spec.run.client.connections = 2;
     spec.hours = 630..633;
     spec.seconds_per_hour = 0.35;
     let mapping = spec.mapping;
     spec.rate_factor = mapping
         .factor_for_mean(&spec.workload, spec.hours.clone(), spec.seconds_per_hour, calls_per_s)
         .unwrap();
-    spec.drain = Duration::from_secs(3);
+    spec.run.drain = Duration::from_secs(3);
+    spec
+}
+
+/// A spec with something else about the run.
+fn with(spec: &ReplaySpec, change: impl FnOnce(&mut RunSpec)) -> ReplaySpec {
+    let mut spec = spec.clone();
+    change(&mut spec.run);
     spec
 }
 
@@ -97,17 +105,8 @@ async fn calls_come_at_their_times_however_slow_the_server_is() {
     let prepared = replay::prepare(spec, &quiet()).await.unwrap();
     let planned: Vec<Duration> = {
         let spec = prepared.spec();
-        let pace = fstress_replay::plan::Pace {
-            hours: spec.hours.clone(),
-            hour_length: Duration::from_secs_f64(spec.seconds_per_hour),
-            factor: spec.rate_factor,
-            mapping: spec.mapping,
-            model: fstress_replay::plan::Model::Calls,
-            warmup: Duration::ZERO,
-            cooldown: Duration::ZERO,
-            bytes: None,
-        };
-        fstress_replay::plan::Schedule::new(&workload, pace).unwrap().map(|call| call.due).collect()
+        let pace = spec.pace();
+        Schedule::new(&workload, pace).unwrap().map(|call| call.due).collect()
     };
     fake.forget();
     fake.habits(|habits| habits.delay = Duration::from_millis(250));
@@ -147,8 +146,8 @@ async fn a_stall_is_charged_to_every_call_that_was_due_in_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn outstanding_calls_are_bounded_and_the_rest_is_counted() {
     let (fake, mut spec) = with_files(Habits::default(), Transport::Tcp, 900.0).await;
-    spec.outstanding_max = 40;
-    spec.drain = Duration::from_millis(50);
+    spec.run.outstanding_max = 40;
+    spec.run.drain = Duration::from_millis(50);
     fake.forget();
     fake.habits(|habits| habits.mute_reads = true);
     let report = run(spec).await;
@@ -186,7 +185,7 @@ async fn lost_datagrams_are_sent_again_with_their_xids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn retransmissions_back_off() {
     let (fake, mut spec) = with_files(Habits::default(), Transport::Udp, 30.0).await;
-    spec.client.call_timeout = Duration::from_millis(1000);
+    spec.run.client.call_timeout = Duration::from_millis(1000);
     fake.habits(|habits| habits.mute_reads = true);
     fake.forget();
     let report = run(spec).await;
@@ -271,15 +270,15 @@ async fn a_stopped_replay_reports_what_it_has() {
 async fn what_cannot_be_replayed_is_said_clearly() {
     let fake = Fake::start(Habits::default()).await;
     let spec = spec(&fake, Transport::Tcp, 100.0);
-    let said = |result: Result<ReplayReport, ReplayError>| result.unwrap_err().to_string();
+    let said = |result: Result<ReplayReport, RunError>| result.unwrap_err().to_string();
     let stop = Stop::default();
     let missing = said(replay::run(spec.clone(), &stop, &quiet()).await);
     assert!(missing.contains("space") && missing.contains("--create"), "{missing}");
-    let export = ReplaySpec { export: "/other".into(), ..spec.clone() };
+    let export = with(&spec, |run| run.export = "/other".into());
     let refused = said(replay::run(export, &stop, &quiet()).await);
     assert!(refused.contains("/other") && refused.contains("NOENT"), "{refused}");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = said(replay::run(ReplaySpec { target: free, ..spec.clone() }, &stop, &quiet()).await);
+    let nobody = said(replay::run(with(&spec, |run| run.target = free), &stop, &quiet()).await);
     assert!(nobody.contains(&free.to_string()), "{nobody}");
     // A server that closes every connection: no flood of new ones.
     let closing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -291,8 +290,8 @@ async fn what_cannot_be_replayed_is_said_clearly() {
             *counter.lock().unwrap() += 1;
         }
     });
-    let mut closed = ReplaySpec { target, mount: target, ..spec.clone() };
-    closed.client.call_timeout = Duration::from_millis(400);
+    let mut closed = with(&spec, |run| (run.target, run.mount) = (target, target));
+    closed.run.client.call_timeout = Duration::from_millis(400);
     let silent = said(replay::run(closed, &stop, &quiet()).await);
     assert!(silent.contains("no reply from") && silent.matches("MNT").count() == 1, "{silent}");
     let connections = *accepted.lock().unwrap();
@@ -350,4 +349,87 @@ async fn every_hour_of_the_bundled_day_has_its_number_of_requests() {
     }
     let seen = fake.arrived(Procedure::Getattr).len() as u64;
     assert_eq!(seen, report.total.requests);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn web_servers_with_caches_call_what_was_planned() {
+    for transport in [Transport::Tcp, Transport::Udp] {
+        let (fake, mut spec) = with_files(Habits::default(), transport, 900.0).await;
+        spec.model = Model::Http(HttpClients { clients: 5, read_bytes: 16 << 10, ..HttpClients::default() });
+        let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+        let spec = prepared.spec();
+        let planned: Vec<_> = Schedule::new(&spec.workload, spec.pace()).unwrap().collect();
+        fake.forget();
+        let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
+        assert_all_good(&report);
+        for (operation, procedure) in [
+            (Operation::Lookup, Procedure::Lookup),
+            (Operation::Access, Procedure::Access),
+            (Operation::Getattr, Procedure::Getattr),
+            (Operation::Read, Procedure::Read),
+        ] {
+            let wanted = planned.iter().filter(|call| call.operation == Some(operation)).count();
+            let mut xids: Vec<u32> = fake.arrived(procedure).iter().map(|call| call.xid).collect();
+            xids.sort_unstable();
+            xids.dedup();
+            assert_eq!(xids.len(), wanted, "{operation:?}");
+            assert_eq!(report.total.operations[operation as usize].good, wanted as u64);
+        }
+        assert!(report.text().contains("5 model clients"), "{}", report.text());
+        assert_eq!((report.total.stale, report.handles_replaced), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_directories_that_were_replaced_are_looked_up_again() {
+    let (fake, mut spec) = with_files(Habits::default(), Transport::Tcp, 900.0).await;
+    spec.model = Model::Http(HttpClients::default());
+    // The file that is asked for most.
+    let rates = spec.workload.rates(631).unwrap();
+    let hot = (0..rates.len()).max_by(|a, b| rates[*a].total_cmp(&rates[*b])).unwrap();
+    let path = spec.workload.files()[hot].path.clone();
+    let directory = path.rsplit_once('/').unwrap().0.to_owned();
+    let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+    let (replacing, told) = (fake.clone(), Mutex::new(0));
+    let on_event: OnEvent = Arc::new(move |event| {
+        if let Event::Hour { hour, .. } = event {
+            match hour {
+                631 => replacing.replace(&path),
+                632 => replacing.replace(&directory),
+                _ => {}
+            }
+            *told.lock().unwrap() += 1;
+        }
+    });
+    let report = prepared.run(Instant::now(), &Stop::default(), &on_event).await.unwrap();
+    let total = &report.total;
+    assert_eq!((total.errors, total.unanswered), (0, 0), "{:?}", total.error_kinds);
+    assert!(total.stale > 0 && total.stale < 200, "{}", total.stale);
+    assert_eq!(total.good + total.stale, total.called);
+    // Each of two lanes has learnt of both.
+    assert!((2..=4).contains(&report.handles_replaced), "{}", report.handles_replaced);
+    for hour in &report.hours {
+        assert!((hour.summary.requests as f64 - hour.summary.requests_expected).abs() <= 0.5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warmup_and_cooldown_are_called_but_not_measured() {
+    let (fake, mut spec) = with_files(Habits::default(), Transport::Tcp, 900.0).await;
+    (spec.run.warmup, spec.run.cooldown) = (Duration::from_millis(500), Duration::from_millis(100));
+    let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+    let spec = prepared.spec();
+    let planned: Vec<_> = Schedule::new(&spec.workload, spec.pace()).unwrap().collect();
+    fake.forget();
+    let start = Instant::now();
+    let report = prepared.run(start, &Stop::default(), &quiet()).await.unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(500 + 3 * 350 + 100));
+    assert_all_good(&report);
+    let measured = planned.iter().filter(|call| call.phase == Phase::Run).count() as u64;
+    assert_eq!(report.total.called, measured);
+    assert_eq!((report.warmup.called, report.warmup.errors), (planned.len() as u64 - measured, 0));
+    assert!(report.warmup.called > 200, "{:?}", report.warmup);
+    assert_eq!(fake.all_arrived().len(), planned.len());
+    assert_eq!(report.hours.iter().map(|hour| hour.hour).collect::<Vec<_>>(), [630, 631, 632]);
+    assert!(report.text().contains("0.5 s of warm-up and 0.1 s of cooldown"), "{}", report.text());
 }

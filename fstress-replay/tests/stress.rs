@@ -7,11 +7,11 @@ mod fake;
 use clockwork_wire::nfs3::Procedure;
 use fake::{Fake, Habits};
 use fstress_replay::client::Transport;
-use fstress_replay::replay::Stop;
 use fstress_replay::stress::operation::StressOperation;
 use fstress_replay::stress::profile::preset;
 use fstress_replay::stress::report::StressReport;
-use fstress_replay::stress::{self, Load, Loop, OnStressEvent, Spread, StressError, StressSpec};
+use fstress_replay::stress::{self, Load, Loop, OnStressEvent, Spread, StressSpec};
+use fstress_replay::{RunError, Stop};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,15 +27,15 @@ fn load(name: &str, settings: &[&str]) -> Load {
 /// A second of load between two fifths, generous about a busy machine.
 fn spec(fake: &Fake, transport: Transport, per_s: f64, loads: Vec<Load>) -> StressSpec {
     let mut spec = StressSpec::new(fake.address, "/export", loads);
-    spec.client.transport = transport;
-    spec.client.udp_timeout = Duration::from_millis(60);
-    spec.client.connections = 3;
+    spec.run.client.transport = transport;
+    spec.run.client.udp_timeout = Duration::from_millis(60);
+    spec.run.client.connections = 3;
     spec.source = Loop::Open { per_s, spread: Spread::Poisson };
-    spec.warmup = Duration::from_millis(200);
-    spec.run = Duration::from_secs(1);
-    spec.cooldown = Duration::from_millis(200);
-    spec.drain = Duration::from_secs(3);
-    spec.lag_max = Duration::from_secs(1);
+    spec.run.warmup = Duration::from_millis(200);
+    spec.length = Duration::from_secs(1);
+    spec.run.cooldown = Duration::from_millis(200);
+    spec.run.drain = Duration::from_secs(3);
+    spec.run.lag_max = Duration::from_secs(1);
     spec
 }
 
@@ -101,7 +101,7 @@ async fn wrong_data_is_found() {
     let wrong = report.error_kinds["READ seq data that is not the file's"];
     assert_eq!(wrong, called(&report, StressOperation::ReadSequential));
     assert!(wrong > 0 && !report.is_clean() && report.valid);
-    spec.verify = false;
+    spec.run.verify = false;
     assert!(run(&spec).await.is_clean());
 }
 
@@ -128,7 +128,7 @@ async fn a_stall_is_charged_to_every_call_that_was_due_in_it() {
     let fake = Fake::start(Habits::default()).await;
     let mut spec = spec(&fake, Transport::Tcp, 500.0, vec![load("getattr", &["files.count=5"])]);
     run(&spec).await;
-    (spec.create, spec.warmup) = (false, Duration::ZERO);
+    (spec.create, spec.run.warmup) = (false, Duration::ZERO);
     fake.habits(|habits| habits.stall_until = Some(Instant::now() + Duration::from_millis(700)));
     let report = run(&spec).await;
     assert!(report.is_clean());
@@ -145,13 +145,13 @@ async fn a_generator_that_cannot_keep_up_says_so_in_all_reports() {
     run(&spec).await;
     spec.create = false;
     // No machine hands a call to a socket within a nanosecond.
-    spec.lag_max = Duration::from_nanos(1);
+    spec.run.lag_max = Duration::from_nanos(1);
     let late = run(&spec).await;
     assert!(!late.valid && late.invalid_reasons[0].contains("send lag"), "{:?}", late.invalid_reasons);
     assert!(late.text().contains("INVALID") && late.page().contains("This run is invalid"));
     assert!(serde_json::to_string(&late).unwrap().contains("\"valid\":false"));
-    spec.lag_max = Duration::from_secs(1);
-    spec.outstanding_max = 10;
+    spec.run.lag_max = Duration::from_secs(1);
+    spec.run.outstanding_max = 10;
     fake.habits(|habits| habits.delay = Duration::from_millis(300));
     let full = run(&spec).await;
     assert!(!full.valid && full.saturated && full.not_sent > 0 && full.called < full.wanted);
@@ -165,7 +165,7 @@ async fn lost_datagrams_are_sent_again_with_their_xids() {
     let mut spec = spec(&fake, Transport::Udp, 400.0, vec![load("getattr", &["files.count=5"])]);
     run(&spec).await;
     spec.create = false;
-    (spec.warmup, spec.cooldown) = (Duration::ZERO, Duration::ZERO);
+    (spec.run.warmup, spec.run.cooldown) = (Duration::ZERO, Duration::ZERO);
     fake.forget();
     fake.habits(|habits| habits.lose_every = 5);
     let report = run(&spec).await;
@@ -227,7 +227,7 @@ async fn several_workloads_share_the_calls_by_weight() {
 async fn what_cannot_be_run_is_said_clearly() {
     let fake = Fake::start(Habits::default()).await;
     let good = spec(&fake, Transport::Tcp, 100.0, vec![load("mail", &["files.count=3"])]);
-    let said = |result: Result<StressReport, StressError>| result.unwrap_err().to_string();
+    let said = |result: Result<StressReport, RunError>| result.unwrap_err().to_string();
     let stop = Stop::default();
     let missing = StressSpec { create: false, ..good.clone() };
     assert!(said(stress::run(&missing, &stop, &quiet()).await).contains("fstress"));
@@ -238,6 +238,7 @@ async fn what_cannot_be_run_is_said_clearly() {
     let outside =
         StressSpec { loads: vec![Load { name: "../x".into(), ..load("mail", &[]) }], ..good.clone() };
     assert!(said(stress::run(&outside, &stop, &quiet()).await).contains("../x"));
-    let export = StressSpec { export: "/other".into(), ..good };
+    let mut export = good;
+    export.run.export = "/other".into();
     assert!(said(stress::run(&export, &stop, &quiet()).await).contains("/other"));
 }

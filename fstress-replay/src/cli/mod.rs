@@ -1,18 +1,15 @@
 //! The arguments of the command.
 
 pub(crate) mod stress;
+pub(crate) mod trace;
 
 use anyhow::Context as _;
 use clap::Parser;
 use clockwork_traces::bundled;
-use clockwork_traces::workload::{DEFAULT_WEIGHTS, Workload};
+use fstress_replay::RunSpec;
 use fstress_replay::client::{Options, Transport};
-use fstress_replay::plan::Mapping;
-use fstress_replay::replay::ReplaySpec;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// NFSv3 load against a server, open loop: workloads by profile (--preset), or hours of real web sites.
@@ -37,27 +34,20 @@ pub(crate) struct Arguments {
     export: String,
     #[command(flatten)]
     pub(crate) stress: stress::StressArguments,
+    #[command(flatten)]
+    pub(crate) trace: trace::TraceArguments,
     /// Use UDP instead of TCP
     #[arg(long)]
     udp: bool,
-    /// Sites to mix, each perhaps with a weight: campus=0.3,space
-    #[arg(long, value_name = "SITE[=WEIGHT],...", default_value = "campus,space,sport,social", help_heading = TRACE)]
-    workload: String,
-    /// Hours of the workload to replay, the last one not included
-    #[arg(long, value_name = "FIRST..END", default_value = "622..646", value_parser = hours, help_heading = TRACE)]
-    hours: Range<u32>,
-    /// What an hour becomes, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, help_heading = TRACE)]
-    seconds_per_hour: f64,
     /// NFS calls a second; of a trace in the mean over all hours [default: 1000 for presets, 500 for traces]
-    #[arg(long, value_name = "CALLS", conflicts_with_all = ["factor", "peak_rate"])]
+    #[arg(long, value_name = "CALLS")]
     rate: Option<f64>,
-    /// NFS calls a second in the busiest hour
-    #[arg(long, value_name = "CALLS", conflicts_with = "factor", help_heading = TRACE)]
-    peak_rate: Option<f64>,
-    /// Requests as a multiple of the workload's
-    #[arg(long, value_name = "FACTOR", help_heading = TRACE)]
-    factor: Option<f64>,
+    /// Seconds of load before what is measured; of a trace its hours before
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    warmup: f64,
+    /// Seconds of load after what is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    cooldown: f64,
     /// Make the files on the server first; those that are there and right are left alone (a preset's files always are)
     #[arg(long)]
     pub(crate) create: bool,
@@ -76,9 +66,9 @@ pub(crate) struct Arguments {
     /// Connections (over UDP: sockets)
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
-    /// Bytes of a READ at most; less if the server takes less
-    #[arg(long, value_name = "BYTES", default_value_t = Mapping::default().read_bytes, help_heading = TRACE)]
-    read_bytes: u32,
+    /// Threads; no more than connections [default: as many as processors, at most 2]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Calls without an answer beyond which no further one is sent
     #[arg(long, value_name = "CALLS", default_value_t = 8_192)]
     outstanding_max: usize,
@@ -99,8 +89,6 @@ pub(crate) struct Arguments {
     gid: u32,
 }
 
-const TRACE: &str = "Traces (without --preset)";
-
 const EXAMPLES: &str = "\
 Examples:
   fstress-replay --preset webserver --target 127.0.0.1:2049 --rate 2000 --seconds 20 --html report.html
@@ -108,37 +96,15 @@ Examples:
   fstress-replay --preset getattr --target nas:2049 --closed 64
   fstress-replay --target 127.0.0.1:2049 --export /export --create
   fstress-replay --target nas:2049 --mount-port 20048 --udp --hours 600..646 --seconds-per-hour 10 --rate 2000
+  fstress-replay --target nas:2049 --trace site.trace --create --model http --peak-rate 3000
   fstress-replay --target nas:2049 --workload space,sport=2 --factor 0.05 --json > report.json";
 
-fn hours(text: &str) -> Result<Range<u32>, String> {
-    let wrong = || format!("{text:?} is not FIRST..END with FIRST below END, such as 622..646");
-    let (first, end) = text.split_once("..").ok_or_else(wrong)?;
-    match (first.parse(), end.parse()) {
-        (Ok(first), Ok(end)) if first < end => Ok(first..end),
-        _ => Err(wrong()),
-    }
+/// A length of time.
+fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} {seconds}"))
 }
 
 impl Arguments {
-    /// The workload that was asked for.
-    pub(crate) fn workload(&self) -> anyhow::Result<Workload> {
-        let mut weights = Vec::new();
-        for word in self.workload.split(',') {
-            let (name, weight) = match word.split_once('=') {
-                Some((name, weight)) => {
-                    let weight = weight.parse();
-                    (name, weight.with_context(|| format!("--workload: weight of {word:?}"))?)
-                }
-                None => {
-                    let known = DEFAULT_WEIGHTS.iter().find(|(name, _)| *name == word);
-                    (word, known.map_or(1.0, |(_, weight)| *weight))
-                }
-            };
-            weights.push((name, weight));
-        }
-        Workload::of_bundled(&weights, self.seed).context("--workload")
-    }
-
     /// The NFS and MOUNT ports.
     async fn addresses(&self) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         let target = self.target.as_deref().context("--target is missing")?;
@@ -154,7 +120,7 @@ impl Arguments {
         Ok(Options {
             transport: if self.udp { Transport::Udp } else { Transport::Tcp },
             connections: usize::from(self.connections),
-            call_timeout: Duration::try_from_secs_f64(self.timeout).context("--timeout")?,
+            call_timeout: seconds("--timeout", self.timeout)?,
             calls_in_flight_max: self.outstanding_max.max(64),
             reserved_port: self.reserved_port,
             uid: self.uid,
@@ -163,32 +129,19 @@ impl Arguments {
         })
     }
 
-    /// The replay that was asked for.
-    pub(crate) async fn spec(&self, workload: Arc<Workload>) -> anyhow::Result<ReplaySpec> {
+    /// What all runs have in common.
+    async fn run_spec(&self) -> anyhow::Result<RunSpec> {
         let (target, mount) = self.addresses().await?;
-        let mut spec = ReplaySpec::new(target, self.export.clone(), workload);
-        spec.mount = mount;
-        spec.hours = self.hours.clone();
-        spec.seconds_per_hour = self.seconds_per_hour;
-        spec.mapping.read_bytes = self.read_bytes;
-        spec.outstanding_max = self.outstanding_max;
-        spec.client = self.client()?;
-        spec.verify = !self.no_verify;
-        spec.lag_max = Duration::try_from_secs_f64(self.lag_ms_max / 1e3).context("--lag-ms-max")?;
-        spec.rate_factor = self.rate_factor(&spec)?;
-        Ok(spec)
-    }
-
-    fn rate_factor(&self, spec: &ReplaySpec) -> anyhow::Result<f64> {
-        let (workload, hours, seconds) = (&spec.workload, spec.hours.clone(), spec.seconds_per_hour);
-        let factor = match (self.factor, self.peak_rate) {
-            (Some(factor), _) => Ok(factor),
-            (None, Some(rate)) => spec.mapping.factor_for_peak(workload, hours, seconds, rate),
-            (None, None) => {
-                spec.mapping.factor_for_mean(workload, hours, seconds, self.rate.unwrap_or(500.0))
-            }
-        };
-        factor.context("--hours")
+        let mut run = RunSpec::new(target, self.export.clone());
+        run.mount = mount;
+        run.client = self.client()?;
+        run.lanes = self.threads.unwrap_or(run.lanes);
+        run.warmup = seconds("--warmup", self.warmup)?;
+        run.cooldown = seconds("--cooldown", self.cooldown)?;
+        run.outstanding_max = self.outstanding_max;
+        run.verify = !self.no_verify;
+        run.lag_max = seconds("--lag-ms-max", self.lag_ms_max / 1e3)?;
+        Ok(run)
     }
 }
 
@@ -200,24 +153,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn hours_are_a_range() {
-        assert_eq!(hours("622..646"), Ok(622..646));
-        for wrong in ["", "622", "646..622", "5..5", "a..b", "-1..5"] {
-            assert!(hours(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn weights_are_read_and_wrong_ones_refused() {
-        let parse = |workload: &str| {
-            Arguments::parse_from(["fstress-replay", "--target", "h:1", "--workload", workload]).workload()
-        };
-        assert_eq!(parse("space,campus=2").unwrap().sites().len(), 2);
-        for wrong in ["moon", "space=x", "space=-1", "space,space", ""] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
     }
 }

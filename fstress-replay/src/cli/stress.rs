@@ -7,7 +7,6 @@ use fstress_replay::stress::profile::{self, Profile};
 use fstress_replay::stress::{Load, Loop, Spread, StressSpec};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 const HEADING: &str = "Workloads by profile (with --preset)";
 /// Calls a second, where nothing else is said.
@@ -18,7 +17,7 @@ const RATE_DEFAULT: f64 = 1_000.0;
 pub(crate) struct StressArguments {
     /// Workloads, each perhaps with a weight: webserver, specsfs97, sfs2008, webproxy, mail, news, database, peer-to-peer,
     /// getattr, every-call, or one of --profiles
-    #[arg(long, value_name = "NAME[=WEIGHT],...", conflicts_with_all = ["workload", "hours", "seconds_per_hour", "factor", "peak_rate"])]
+    #[arg(long, value_name = "NAME[=WEIGHT],...", conflicts_with_all = ["workload", "trace", "hours", "seconds_per_hour", "factor", "peak_rate", "model"])]
     pub(crate) preset: Option<String>,
     /// A TOML file with more profiles, in the form that --show-presets prints
     #[arg(long, value_name = "FILE")]
@@ -32,12 +31,6 @@ pub(crate) struct StressArguments {
     /// Seconds that are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     seconds: f64,
-    /// Seconds of load before that
-    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
-    warmup: f64,
-    /// Seconds of load after that
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    cooldown: f64,
     /// Closed loop: keep so many calls on their way, instead of a rate
     #[arg(long, value_name = "CALLS", conflicts_with = "rate")]
     closed: Option<usize>,
@@ -47,9 +40,6 @@ pub(crate) struct StressArguments {
     /// Make no files: those of an earlier run are there
     #[arg(long)]
     no_create: bool,
-    /// Threads; no more than connections
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
 }
 
 impl StressArguments {
@@ -108,14 +98,9 @@ impl Arguments {
     /// The run by profile that was asked for.
     pub(crate) async fn stress_spec(&self) -> anyhow::Result<StressSpec> {
         let asked = &self.stress;
-        let (target, mount) = self.addresses().await?;
-        let seconds = |name: &str, seconds: f64| {
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} {seconds}"))
-        };
-        let mut spec = StressSpec::new(target, self.export.clone(), asked.loads()?);
-        spec.mount = mount;
-        spec.client = self.client()?;
-        spec.lanes = asked.threads.unwrap_or(spec.lanes);
+        let run = self.run_spec().await?;
+        let mut spec = StressSpec::new(run.target, run.export.clone(), asked.loads()?);
+        spec.run = run;
         spec.source = match asked.closed {
             Some(outstanding) => Loop::Closed { outstanding },
             None => Loop::Open {
@@ -123,13 +108,8 @@ impl Arguments {
                 spread: if asked.even { Spread::Even } else { Spread::Poisson },
             },
         };
-        spec.warmup = seconds("--warmup", asked.warmup)?;
-        spec.run = seconds("--seconds", asked.seconds)?;
-        spec.cooldown = seconds("--cooldown", asked.cooldown)?;
-        spec.outstanding_max = self.outstanding_max;
+        spec.length = super::seconds("--seconds", asked.seconds)?;
         spec.create = !asked.no_create;
-        spec.verify = !self.no_verify;
-        spec.lag_max = seconds("--lag-ms-max", self.lag_ms_max / 1e3)?;
         spec.seed = self.seed;
         Ok(spec)
     }

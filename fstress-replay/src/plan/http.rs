@@ -191,11 +191,13 @@ impl Client {
         self.read(request, asks);
     }
 
-    /// A file's handle is stale: what is known of it since the request `number` or before is forgotten.
-    pub(super) fn stale(&mut self, file: u32, number: u64) {
-        if self.names.get(Node::File(file)).is_some_and(|entry| entry.since <= number) {
-            self.names.remove(Node::File(file));
-            self.data.remove(file);
+    /// A handle is stale: what is known of it since the request `number` or before is forgotten.
+    pub(super) fn stale(&mut self, node: Node, number: u64) {
+        if self.names.get(node).is_some_and(|entry| entry.since <= number) {
+            self.names.remove(node);
+            if let Node::File(file) = node {
+                self.data.remove(file);
+            }
         }
     }
 
@@ -414,10 +416,10 @@ mod tests {
         played.ask(0, 0, 3);
         assert_eq!(played.ask(10, 0, 3), "GETATTR f0", "the data is cached");
         // Request 2 found the handle stale.
-        played.client.stale(0, 2);
+        played.client.stale(Node::File(0), 2);
         assert_eq!(played.ask(20, 0, 3), "LOOKUP f0, ACCESS f0, READ f0 0+3");
         // So did another reply to it, late: request 3 has looked the name up since.
-        played.client.stale(0, 2);
+        played.client.stale(Node::File(0), 2);
         assert_eq!(played.ask(30, 0, 3), "GETATTR f0");
     }
 

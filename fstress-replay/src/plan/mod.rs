@@ -209,8 +209,8 @@ pub struct PlannedCall {
     pub client: u32,
     /// Number of its request.
     pub request: u64,
-    /// Its request was begun again, because a handle was stale.
-    pub again: bool,
+    /// How often its request was begun again, because a handle was stale.
+    pub again: u8,
 }
 
 /// What is replayed, and how fast.

@@ -1,6 +1,7 @@
 //! The calls of a stretch of hours in the order in which they are due.
 
 use super::http::{Ask, CLIENTS_MAX, Client, Request};
+use super::recent::Recent;
 use super::{Model, Node, Operation, Pace, Phase, PlannedCall, Tree};
 use clockwork_traces::workload::{Arrivals, Workload, WorkloadError};
 use std::cmp::Reverse;
@@ -8,6 +9,13 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
+
+/// How often a request is begun again because of stale handles: a name may be looked up again by another request at the
+/// same client, whose answer has not come when this one uses the old handle once more.
+const AGAIN_MAX: u8 = 3;
+/// Requests of which it is remembered that they were begun again; one that is forgotten and whose further calls are answered
+/// with STALE is begun again twice.
+const BEGUN_AGAIN_MAX: u64 = 8_192;
 
 /// One of several parts of a schedule, that together are all of it: requests go to parts by turn, model clients stay
 /// with the part that has their connection.
@@ -59,6 +67,7 @@ pub struct Schedule {
     upcoming: BinaryHeap<Reverse<Upcoming>>,
     /// The next request, known but not yet turned into calls.
     next: Option<Arrived>,
+    begun_again: Recent<(u64, u8), ()>,
     /// Number of the last request.
     number: u64,
     sequence: u64,
@@ -157,6 +166,7 @@ impl Schedule {
             tree: Arc::clone(tree),
             upcoming: BinaryHeap::new(),
             next: None,
+            begun_again: Recent::new(BEGUN_AGAIN_MAX),
             number: 0,
             sequence: 0,
             walk: Vec::new(),
@@ -175,17 +185,37 @@ impl Schedule {
         self.clients.iter().map(Client::evicted).sum()
     }
 
-    /// The handle that a call of [`Model::Http`] used was stale: what the client knew of the file is forgotten, the calls
-    /// of the request that are still to come are dropped, and it is begun again at `now`. Whether the request had no call
-    /// left to come; `None` if it was begun again before, so that this is the end of it.
+    /// The handle that a call of [`Model::Http`] used was stale: what the client knew of the file (or directory) is
+    /// forgotten, the calls of the request that are still to come are dropped, and it is begun again at `now`, unless another
+    /// of its calls has told already. Whether the request is open again that had no call to come; `None` if it was begun
+    /// again three times, or if nothing can help because it is the handle of the root.
     pub fn stale(&mut self, call: &PlannedCall, now: Duration) -> Option<bool> {
-        if call.again {
+        if call.again >= AGAIN_MAX {
             return None;
         }
-        self.clients.get_mut(call.client as usize)?.stale(call.file, call.request);
+        // A LOOKUP uses the handle of the directory, other calls that of what they are about.
+        let holder = match call.node {
+            Node::File(file) if call.operation == Some(Operation::Lookup) => {
+                Node::Directory(self.tree.of_file(file))
+            }
+            Node::Directory(directory) if call.operation == Some(Operation::Lookup) => {
+                Node::Directory(self.tree.parent(directory))
+            }
+            node => node,
+        };
+        if holder == Node::Directory(Tree::ROOT) {
+            return None;
+        }
+        let client = self.clients.get_mut(call.client as usize)?;
+        client.stale(holder, call.request);
+        client.stale(Node::File(call.file), call.request);
+        if self.begun_again.get((call.request, call.again)).is_some() {
+            return Some(false);
+        }
+        self.begun_again.insert((call.request, call.again), (), 1);
         let mut had_last = false;
         self.upcoming.retain(|Reverse(upcoming)| {
-            let is_dropped = upcoming.call.request == call.request && !upcoming.call.again;
+            let is_dropped = upcoming.call.request == call.request && upcoming.call.again == call.again;
             had_last |= is_dropped && upcoming.is_last;
             !is_dropped
         });
@@ -194,11 +224,10 @@ impl Schedule {
             hour: call.hour,
             phase: call.phase,
             file: call.file,
-            // As if it had come last: what it looks up is newer than what the others know.
-            number: self.number,
+            number: call.request,
             client: call.client,
         };
-        self.expand_http(&arrived, true);
+        self.expand_http(&arrived, call.again + 1);
         Some(!had_last)
     }
 
@@ -292,7 +321,7 @@ impl Schedule {
     fn expand(&mut self, arrived: &Arrived) {
         match self.pace.model {
             Model::Calls => self.expand_calls(arrived),
-            Model::Http(_) => self.expand_http(arrived, false),
+            Model::Http(_) => self.expand_http(arrived, 0),
         }
     }
 
@@ -322,15 +351,16 @@ impl Schedule {
             self.asks.push(ask(Operation::Read, offset, count));
         }
         *number = number.wrapping_add(1);
-        self.schedule(arrived, mapping.call_gap(), false);
+        self.schedule(arrived, mapping.call_gap(), 0);
     }
 
-    fn expand_http(&mut self, arrived: &Arrived, again: bool) {
+    fn expand_http(&mut self, arrived: &Arrived, again: u8) {
         let Model::Http(setting) = self.pace.model else { return };
         let Some(spec) = self.workload.files().get(arrived.file as usize) else { return };
         let known = self.pace.bytes.as_ref().and_then(|bytes| bytes.of(arrived.hour, arrived.file));
         let request = Request {
-            number: arrived.number,
+            // What is looked up again is newer than what the requests up to now have known.
+            number: if again > 0 { self.number } else { arrived.number },
             file: arrived.file,
             bytes: known.map_or(spec.bytes, |bytes| bytes.min(spec.bytes)),
             at: arrived.at,
@@ -342,7 +372,7 @@ impl Schedule {
     }
 
     /// Puts the calls of a request among those to come, or a place without a call where there are none.
-    fn schedule(&mut self, arrived: &Arrived, gap: Duration, again: bool) {
+    fn schedule(&mut self, arrived: &Arrived, gap: Duration, again: u8) {
         let asks = std::mem::take(&mut self.asks);
         let place = |ask: Option<&Ask>, due: Duration, first: bool| PlannedCall {
             due,
@@ -351,7 +381,7 @@ impl Schedule {
             operation: ask.map(|ask| ask.operation),
             file: arrived.file,
             node: ask.map_or(Node::File(arrived.file), |ask| ask.node),
-            first: first && !again,
+            first: first && again == 0,
             offset: ask.map_or(0, |ask| ask.offset),
             count: ask.map_or(0, |ask| ask.count),
             client: arrived.client,
@@ -372,6 +402,11 @@ impl Schedule {
     fn push(&mut self, call: PlannedCall, is_last: bool) {
         self.upcoming.push(Reverse(Upcoming { sequence: self.sequence, is_last, call }));
         self.sequence += 1;
+    }
+
+    /// Takes back a call that [`Schedule::next_call`] gave out and that is not due yet.
+    pub fn give_back(&mut self, call: PlannedCall, is_last: bool) {
+        self.push(call, is_last);
     }
 
     /// The next call, and whether it is the last of its request as far as is known.

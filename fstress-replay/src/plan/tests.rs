@@ -228,7 +228,7 @@ fn requests_that_the_caches_answer_are_still_requests() {
 }
 
 #[test]
-fn a_request_whose_handle_is_stale_is_begun_again_once() {
+fn a_request_whose_handle_is_stale_is_begun_again() {
     let workload = workload();
     let pace = Pace { hours: 622..623, ..http(0.05) };
     let mut schedule = Schedule::new(&workload, pace).unwrap();
@@ -238,13 +238,18 @@ fn a_request_whose_handle_is_stale_is_begun_again_once() {
     let now = stale.due + Duration::from_micros(300);
     assert_eq!(schedule.stale(&stale, now), Some(bytes == 0), "its READs were to come");
     let rest: Vec<PlannedCall> = schedule.by_ref().take(2_000).collect();
-    assert!(!rest.iter().any(|call| call.request == stale.request && !call.again), "they come no more");
-    let again: Vec<&PlannedCall> = rest.iter().filter(|call| call.again).collect();
+    assert!(!rest.iter().any(|call| call.request == stale.request && call.again == 0), "they come no more");
+    let again: Vec<&PlannedCall> = rest.iter().filter(|call| call.again == 1).collect();
     assert_eq!(again[0].operation, Some(Operation::Lookup));
     assert_eq!((again[0].node, again[0].due, again[0].first), (Node::File(stale.file), now, false));
     assert_eq!(again[1].operation, Some(Operation::Access));
     let read: u64 = again.iter().map(|call| u64::from(call.count)).sum();
     assert_eq!(read, bytes);
-    // Stale again: there is an end to it.
-    assert_eq!(schedule.stale(again[0], now), None);
+    // A second call of the request was stale, too: it has begun again already.
+    assert_eq!(schedule.stale(&stale, now), Some(false));
+    // Stale again and again: there is an end to it.
+    let mut call = *again[0];
+    assert!(schedule.stale(&call, now).is_some());
+    call.again = 3;
+    assert_eq!(schedule.stale(&call, now), None);
 }

@@ -1,53 +1,59 @@
-//! Open-loop replay: calls go out at their deadlines, whatever the server does, and every one is accounted for.
+//! Open-loop replay: the calls of a trace go out at their deadlines, whatever the server does, and every one is accounted
+//! for, hour by hour.
 //!
-//! A thread of its own paces the calls: tokio's timers round to a millisecond, a sleeping thread does not. What is due is
-//! handed to the client's connections without waiting. The number of calls outstanding is bounded by
-//! [`ReplaySpec::outstanding_max`]; what comes due beyond it is counted as not sent and the report marked as saturated.
+//! The calls of a [`Schedule`] are shared out to the lanes. Their number outstanding is bounded by
+//! [`RunSpec::outstanding_max`]; what comes due beyond it is counted as not sent and the report marked as saturated.
 
-mod running;
+mod hours;
+mod work;
 
-use crate::client::nfs::{self, NfsError, Sizes};
-use crate::client::{CallError, Client, Options};
-use crate::fileset::{self, FilesetError, Handles};
-use crate::plan::{Mapping, Model, Pace, Schedule};
+pub use crate::engine::Stop;
+
+use crate::client::nfs::Sizes;
+use crate::content::Content;
+use crate::engine::{self, Lane, LaneSetting, Link, Source, Tally};
+use crate::fileset::{self, Handles};
+use crate::plan::http::CLIENTS_MAX;
+use crate::plan::{Mapping, Model, Pace, Part, RequestBytes, Schedule, Tree};
 use crate::report::ReplayReport;
-use clockwork_traces::workload::{Workload, WorkloadError};
+use crate::{RunError, RunSpec};
+use clockwork_traces::workload::Workload;
+use hours::Hours;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use work::{Nodes, Shared, TraceWork};
+
+/// Time between two progress events.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// Cache entries of a model client at the least.
+const CACHE_ENTRIES_MIN: u64 = 64;
+/// Warm-up and cooldown have at most so many hours of the trace.
+const PHASE_HOURS_MAX: f64 = 1e6;
 
 /// What is replayed against which server.
 #[derive(Debug, Clone)]
 pub struct ReplaySpec {
-    /// The server's NFS port.
-    pub target: SocketAddr,
-    /// The server's MOUNT port; often the same.
-    pub mount: SocketAddr,
-    /// The export to mount.
-    pub export: String,
-    /// Transport, connections, time-outs, credential.
-    pub client: Options,
+    /// The server, and how it is called.
+    pub run: RunSpec,
     /// The workload.
     pub workload: Arc<Workload>,
-    /// Its hours to replay.
+    /// Its hours to replay and measure; warm-up and cooldown have those before and after.
     pub hours: Range<u32>,
     /// What an hour becomes, in seconds.
     pub seconds_per_hour: f64,
-    /// Requests are this times the workload's; [`Mapping::factor_for_mean`] and [`Mapping::factor_for_peak`] give the factor
-    /// for a rate of NFS calls.
+    /// Requests are this times the workload's; [`Mapping::factor_for_mean`], [`Mapping::factor_for_peak`] and
+    /// [`crate::plan::Rate`] give the factor for a rate of NFS calls.
     pub rate_factor: f64,
-    /// How a request becomes calls.
+    /// How a request becomes calls, for [`Model::Calls`].
     pub mapping: Mapping,
-    /// Most calls without an answer at any time; what comes due beyond it is not sent.
-    pub outstanding_max: usize,
-    /// How long to wait for answers after the last call was sent.
-    pub drain: Duration,
-    /// Whether the data of every READ is compared with what the file set has.
-    pub verify: bool,
-    /// Send lag, quantile .99, beyond which the replay is invalid.
-    pub lag_max: Duration,
+    /// How a request becomes calls.
+    pub model: Model,
+    /// Bytes of requests, for [`Model::Http`], where they are known.
+    pub bytes: Option<Arc<RequestBytes>>,
 }
 
 impl ReplaySpec {
@@ -58,76 +64,87 @@ impl ReplaySpec {
         let (hours, seconds_per_hour, mapping) = (622..646, 5.0, Mapping::default());
         let factor = mapping.factor_for_mean(&workload, hours.clone(), seconds_per_hour, 500.0);
         Self {
-            target,
-            mount: target,
-            export: export.into(),
-            client: Options::default(),
+            run: RunSpec::new(target, export),
             workload,
             hours,
             seconds_per_hour,
             // A workload without these hours is refused when the replay begins, whatever the factor.
             rate_factor: factor.unwrap_or(0.05),
             mapping,
-            outstanding_max: 8_192,
-            drain: Duration::from_secs(10),
-            verify: true,
-            lag_max: Duration::from_millis(5),
+            model: Model::Calls,
+            bytes: None,
         }
     }
-}
 
-/// Why there is no replay.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    /// The server cannot be reached.
-    #[error(transparent)]
-    Client(#[from] CallError),
-    /// MOUNT or FSINFO failed.
-    #[error("export {export:?}: {cause}")]
-    Export {
-        /// The export asked for.
-        export: String,
-        /// What went wrong.
-        cause: Box<NfsError>,
-    },
-    /// The files are not there, or not right.
-    #[error(transparent)]
-    Fileset(#[from] FilesetError),
-    /// The workload lacks an hour, or the factor makes no sense.
-    #[error(transparent)]
-    Workload(#[from] WorkloadError),
-    /// A setting that makes no sense.
-    #[error("{setting} is {value}: {allowed}")]
-    Setting {
-        /// Which.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// The pacing thread could not be started or ended early.
-    #[error("the pacing thread: {reason}")]
-    Pacing {
-        /// What the system said.
-        reason: String,
-    },
-}
-
-/// Stops a replay; clones stop the same one.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Stops the replay: no further call is sent, and what was measured is reported.
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// What is replayed, and how fast.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        Pace {
+            hours: self.hours.clone(),
+            hour_length: Duration::try_from_secs_f64(self.seconds_per_hour).unwrap_or_default(),
+            factor: self.rate_factor,
+            mapping: self.mapping,
+            model: self.model,
+            warmup: self.run.warmup,
+            cooldown: self.run.cooldown,
+            bytes: self.bytes.clone(),
+        }
     }
 
-    /// Whether it was stopped.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    fn check(&self) -> Result<(), RunError> {
+        self.run.check()?;
+        if !(0.001..=1e6).contains(&self.seconds_per_hour) {
+            return RunError::setting("seconds per hour", &self.seconds_per_hour, "from 0.001 to 1000000");
+        }
+        if !(self.rate_factor > 0.0 && self.rate_factor.is_finite()) {
+            return RunError::setting("rate factor", &self.rate_factor, "a number greater than 0");
+        }
+        if self.hours.is_empty() {
+            return RunError::setting("number of hours", &0, "at least one");
+        }
+        let around = self.run.warmup.max(self.run.cooldown).as_secs_f64();
+        if around / self.seconds_per_hour > PHASE_HOURS_MAX {
+            return RunError::setting(
+                "seconds of warm-up or cooldown",
+                &around,
+                "at most 1000000 hours of the trace",
+            );
+        }
+        let read_bytes = match self.model {
+            Model::Calls => self.mapping.read_bytes,
+            Model::Http(clients) => {
+                if !(1..=CLIENTS_MAX).contains(&clients.clients) {
+                    return RunError::setting("clients", &clients.clients, "from 1 to 4096");
+                }
+                if !clients.attributes.is_sound() {
+                    let value = format!("{:?}", clients.attributes);
+                    return RunError::setting(
+                        "times of attributes",
+                        &value,
+                        "seconds, none at first longer than at most",
+                    );
+                }
+                if clients.cache_entries_max / u64::from(clients.clients) < CACHE_ENTRIES_MIN {
+                    let entries = &clients.cache_entries_max;
+                    return RunError::setting("cache entries", entries, "at least 64 for each client");
+                }
+                clients.read_bytes
+            }
+        };
+        if read_bytes < 512 {
+            return RunError::setting("bytes of a READ", &read_bytes, "at least 512");
+        }
+        Schedule::new(&self.workload, self.pace())?;
+        Ok(())
+    }
+
+    /// Makes READs no larger than the server takes.
+    fn limit(&mut self, sizes: Sizes) {
+        let most = self.run.sizes(sizes).read_bytes_max;
+        self.mapping.read_bytes = self.mapping.read_bytes.min(most);
+        if let Model::Http(clients) = &mut self.model {
+            clients.read_bytes = clients.read_bytes.min(most);
+        }
     }
 }
 
@@ -149,7 +166,7 @@ pub enum Event {
     Calls(Counts),
 }
 
-/// Counts since the start of a replay.
+/// Counts since the start of a replay, warm-up included.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counts {
     /// Part of the replay's time that is gone, 0 to 1.
@@ -168,98 +185,79 @@ pub struct Counts {
     pub mean_ms: f64,
 }
 
+impl Counts {
+    fn of(tally: &Tally, part: f64) -> Self {
+        // Read from the last to the first that is counted of a call, so that no difference is negative.
+        let answered = tally.answered.load(Ordering::Acquire);
+        let (errors, response_us) = (&tally.errors, &tally.response_us);
+        let (errors, response_us) = (errors.load(Ordering::Relaxed), response_us.load(Ordering::Relaxed));
+        let not_sent = tally.not_sent.load(Ordering::Relaxed);
+        let wanted = tally.wanted.load(Ordering::Relaxed);
+        Self {
+            part: part.min(1.0),
+            wanted,
+            answered,
+            errors,
+            not_sent,
+            outstanding: usize::try_from(wanted.saturating_sub(not_sent + answered)).unwrap_or(usize::MAX),
+            mean_ms: if answered > 0 { response_us as f64 / answered as f64 / 1e3 } else { 0.0 },
+        }
+    }
+}
+
 /// What is told about progress; called from several threads.
 pub type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// A replay with its server mounted and its files found, ready to start at a moment of the caller's choice.
-#[derive(Debug)]
+/// A replay with its server mounted, its files found and its connections made, ready to start at a moment of the caller's
+/// choice.
 pub struct Prepared {
-    spec: ReplaySpec,
-    client: Arc<Client>,
+    shared: Arc<Shared>,
     handles: Handles,
+    directories: Vec<Arc<[u8]>>,
+    /// Of each lane.
+    links: Vec<Vec<Link>>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("spec", &self.shared.spec).finish_non_exhaustive()
+    }
 }
 
 /// Mounts the export and makes the file set on it; how many files had to be written is returned.
 ///
 /// # Errors
-/// See [`ReplayError`].
-pub async fn create_files(spec: &ReplaySpec, on_event: &OnEvent) -> Result<usize, ReplayError> {
-    let (client, root, sizes) = attach(spec).await?;
+/// See [`RunError`].
+pub async fn create_files(spec: &ReplaySpec, on_event: &OnEvent) -> Result<usize, RunError> {
+    let (client, root, sizes) = engine::attach(&spec.run).await?;
     let progress = |progress| on_event(Event::Files(progress));
     Ok(fileset::create(&client, &root, sizes, &spec.workload, &progress).await?)
 }
 
-/// Mounts the export and finds the files.
+/// Mounts the export, finds the files and makes the connections.
 ///
 /// # Errors
-/// See [`ReplayError`].
-pub async fn prepare(mut spec: ReplaySpec, on_event: &OnEvent) -> Result<Prepared, ReplayError> {
-    check(&spec)?;
-    let (client, root, sizes) = attach(&spec).await?;
-    spec.mapping.read_bytes = spec.mapping.read_bytes.min(sizes.read_bytes_max);
+/// See [`RunError`].
+pub async fn prepare(mut spec: ReplaySpec, on_event: &OnEvent) -> Result<Prepared, RunError> {
+    spec.check()?;
+    let (client, root, sizes) = engine::attach(&spec.run).await?;
+    spec.limit(sizes);
     let progress = |progress| on_event(Event::Files(progress));
-    let handles = fileset::remote(&client, &root, &spec.workload, &progress).await?;
-    Ok(Prepared { spec, client, handles })
+    let tree = Arc::new(Tree::of(spec.workload.files()));
+    let files = (spec.workload.files(), &*tree);
+    let (handles, directories) = fileset::find_tree(&client, &root, files, &progress).await?;
+    let links = engine::links(&spec.run).await?;
+    let contents = spec.workload.files().iter().map(|file| Content::of(&file.path)).collect();
+    Ok(Prepared { shared: Arc::new(Shared { spec, tree, contents }), handles, directories, links })
 }
 
 /// Prepares a replay and runs it at once.
 ///
 /// # Errors
-/// See [`ReplayError`].
-pub async fn run(spec: ReplaySpec, stop: &Stop, on_event: &OnEvent) -> Result<ReplayReport, ReplayError> {
+/// See [`RunError`].
+pub async fn run(spec: ReplaySpec, stop: &Stop, on_event: &OnEvent) -> Result<ReplayReport, RunError> {
     let prepared = prepare(spec, on_event).await?;
     prepared.run(Instant::now(), stop, on_event).await
-}
-
-fn check(spec: &ReplaySpec) -> Result<(), ReplayError> {
-    let wrong = |setting, value: &dyn std::fmt::Display, allowed| {
-        Err(ReplayError::Setting { setting, value: value.to_string(), allowed })
-    };
-    if !(0.001..=1e6).contains(&spec.seconds_per_hour) {
-        return wrong("seconds per hour", &spec.seconds_per_hour, "from 0.001 to 1000000");
-    }
-    if !(spec.rate_factor > 0.0 && spec.rate_factor.is_finite()) {
-        return wrong("rate factor", &spec.rate_factor, "a number greater than 0");
-    }
-    if spec.hours.is_empty() {
-        return wrong("number of hours", &0, "at least one hour");
-    }
-    if spec.mapping.read_bytes < 512 {
-        return wrong("bytes of a READ", &spec.mapping.read_bytes, "at least 512");
-    }
-    if spec.outstanding_max == 0 {
-        return wrong("most calls outstanding", &0, "at least 1");
-    }
-    Schedule::new(&spec.workload, pace(spec))?;
-    Ok(())
-}
-
-fn pace(spec: &ReplaySpec) -> Pace {
-    Pace {
-        hours: spec.hours.clone(),
-        hour_length: Duration::from_secs_f64(spec.seconds_per_hour),
-        factor: spec.rate_factor,
-        mapping: spec.mapping,
-        model: Model::Calls,
-        warmup: Duration::ZERO,
-        cooldown: Duration::ZERO,
-        bytes: None,
-    }
-}
-
-/// A client with the root of the export and the server's sizes.
-async fn attach(spec: &ReplaySpec) -> Result<(Arc<Client>, nfs::Handle, Sizes), ReplayError> {
-    let client = Client::connect(spec.target, spec.client.clone()).await?;
-    let failed = |cause| ReplayError::Export { export: spec.export.clone(), cause: Box::new(cause) };
-    let root = if spec.mount == spec.target {
-        nfs::mount(&client, &spec.export).await
-    } else {
-        let mounter = Client::connect(spec.mount, Options { connections: 1, ..spec.client.clone() }).await?;
-        nfs::mount(&mounter, &spec.export).await
-    };
-    let root = root.map_err(failed)?;
-    let sizes = nfs::fsinfo(&client, &root).await.map_err(failed)?;
-    Ok((Arc::new(client), root, sizes))
 }
 
 impl Prepared {
@@ -272,6 +270,81 @@ impl Prepared {
     /// What will be replayed; READs may have become smaller than asked for, if the server takes no more.
     #[must_use]
     pub fn spec(&self) -> &ReplaySpec {
-        &self.spec
+        &self.shared.spec
+    }
+
+    /// Replays from `start` on: the warm-up begins then, or if there is none the first hour, so that the caller's periods can
+    /// begin with it.
+    ///
+    /// # Errors
+    /// A thread cannot be started. Errors of single calls are in the report.
+    pub async fn run(
+        mut self,
+        start: Instant,
+        stop: &Stop,
+        on_event: &OnEvent,
+    ) -> Result<ReplayReport, RunError> {
+        let tally = Arc::new(Tally::default());
+        let (closed, parts) = mpsc::channel();
+        let lanes = self.lanes(&tally, stop, &closed)?;
+        drop(closed);
+        let spec = &self.shared.spec;
+        let pace = spec.pace();
+        let whole = pace.whole();
+        let mut hours = Hours::new(spec, lanes.len());
+        let mut next_hour = spec.hours.start;
+        let mut told = start;
+        let mut stopped_after = None;
+        let done = engine::drive(lanes, (start, start + whole), stop, || {
+            let gone = start.elapsed();
+            while next_hour < spec.hours.end && gone >= hours.begin(next_hour) && !stop.is_stopped() {
+                let index = next_hour - spec.hours.start;
+                let count = u32::try_from(spec.hours.len()).unwrap_or(u32::MAX);
+                // Before the start, elapsed time reads zero.
+                if index == 0 && Instant::now() < start {
+                    break;
+                }
+                on_event(Event::Hour { hour: next_hour, index, hours: count });
+                next_hour += 1;
+            }
+            if stop.is_stopped() {
+                stopped_after.get_or_insert(gone);
+            }
+            parts.try_iter().for_each(|part| hours.add(part));
+            if told.elapsed() >= PROGRESS_EVERY {
+                told = Instant::now();
+                let part = gone.as_secs_f64() / whole.as_secs_f64().max(1e-9);
+                on_event(Event::Calls(Counts::of(&tally, part)));
+            }
+        });
+        let done = done.await?;
+        parts.try_iter().for_each(|part| hours.add(part));
+        Ok(hours.finish(done, stopped_after))
+    }
+
+    fn lanes(
+        &mut self,
+        tally: &Arc<Tally>,
+        stop: &Stop,
+        closed: &mpsc::Sender<work::ClosedPart>,
+    ) -> Result<Vec<(Lane<TraceWork>, Source)>, RunError> {
+        let shared = &self.shared;
+        let run = &shared.spec.run;
+        let mut lanes = Vec::new();
+        for (number, links) in std::mem::take(&mut self.links).into_iter().enumerate() {
+            let part = Part { number, parts: run.lanes(), connections: run.client.connections };
+            let schedule = Schedule::part(&shared.spec.workload, &shared.tree, shared.spec.pace(), part)?;
+            let setting = LaneSetting {
+                options: run.client.clone(),
+                outstanding_max: run.part(run.outstanding_max, number).max(1),
+                drain: run.drain,
+                tally: Arc::clone(tally),
+                stop: stop.clone(),
+            };
+            let nodes = Nodes { files: self.handles.files.clone(), directories: self.directories.clone() };
+            let work = TraceWork::new(shared, (schedule, part), nodes, closed.clone());
+            lanes.push((Lane::new(setting, links, work), Source::Open));
+        }
+        Ok(lanes)
     }
 }

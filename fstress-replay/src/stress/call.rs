@@ -4,7 +4,7 @@ use super::distribution::{SizeSampler, Weighted};
 use super::files::{APPENDED_BYTES_MAX, LINK_TARGET, Target};
 use super::operation::StressOperation;
 use crate::client::message;
-use crate::client::nfs::{Handle, read_data};
+use crate::client::nfs::{Handle, Sizes, read_data};
 use clockwork_wire::nfs3::{self, Procedure, Results, status};
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +20,7 @@ const NAMES_BYTES: u32 = 4096;
 const ENTRIES_BYTES: u32 = 8192;
 
 /// A call on its way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StressCall {
     /// Index of the profile.
     pub(super) target: usize,
@@ -44,13 +44,6 @@ pub(super) enum Verdict {
     Wrong(&'static str),
 }
 
-/// Sizes that the server and the transport take, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
-    pub(super) read: u32,
-    pub(super) write: u32,
-}
-
 /// A lane's view of a profile: where it reads and writes, and the names that it has made.
 pub(super) struct Course {
     operations: Weighted,
@@ -66,7 +59,7 @@ pub(super) struct Course {
     pub(super) names: Vec<u64>,
     pub(super) directories: Vec<u64>,
     next_name: u64,
-    limits: Limits,
+    limits: Sizes,
     /// Calls for which there was nothing (a REMOVE before any CREATE), made into others.
     pub(super) substituted: u64,
 }
@@ -77,7 +70,7 @@ pub(super) fn scratch_name(number: u64) -> String {
 }
 
 impl Course {
-    pub(super) fn new(target: &Target, limits: Limits, scratch: Option<(String, Handle)>) -> Self {
+    pub(super) fn new(target: &Target, limits: Sizes, scratch: Option<(String, Handle)>) -> Self {
         let profile = &target.profile;
         Self {
             operations: Weighted::new(profile.operations.values().copied()),
@@ -106,23 +99,23 @@ impl Course {
         match operation {
             StressOperation::ReadSequential => {
                 let (file, offset) = self.reading.take().unwrap_or_else(|| (target.draw(rng), 0));
-                let most = u64::from(target.profile.sequential_bytes.min(self.limits.read));
+                let most = u64::from(target.profile.sequential_bytes.min(self.limits.read_bytes_max));
                 (call.file, call.offset, call.count) = piece(target, file, offset, most);
                 self.reading = after(target, &call);
             }
             StressOperation::WriteSequential => {
                 let (file, offset) = self.writing.take().unwrap_or_else(|| (target.draw(rng), 0));
-                let most = self.write_bytes.draw(rng).min(u64::from(self.limits.write));
+                let most = self.write_bytes.draw(rng).min(u64::from(self.limits.write_bytes_max));
                 (call.file, call.offset, call.count) = piece(target, file, offset, most);
                 self.writing = after(target, &call);
                 self.written = Some(file);
             }
             StressOperation::ReadRandom => {
-                let most = self.read_bytes.draw(rng).min(u64::from(self.limits.read));
+                let most = self.read_bytes.draw(rng).min(u64::from(self.limits.read_bytes_max));
                 (call.file, call.offset, call.count) = anywhere(target, target.draw(rng), most, rng);
             }
             StressOperation::WriteRandom => {
-                let most = self.write_bytes.draw(rng).min(u64::from(self.limits.write));
+                let most = self.write_bytes.draw(rng).min(u64::from(self.limits.write_bytes_max));
                 (call.file, call.offset, call.count) = anywhere(target, target.draw(rng), most, rng);
                 self.written = Some(call.file);
             }
@@ -164,7 +157,7 @@ impl Course {
 
     fn append(&mut self, call: &mut StressCall, target: &Target, rng: &mut ChaCha8Rng) {
         call.file = target.draw(rng);
-        let count = self.write_bytes.draw(rng).min(u64::from(self.limits.write));
+        let count = self.write_bytes.draw(rng).min(u64::from(self.limits.write_bytes_max));
         call.count = u32::try_from(count).unwrap_or(u32::MAX);
         let Some(file) = target.files.get(call.file as usize) else { return };
         call.offset = file.end.fetch_add(count, Ordering::Relaxed);

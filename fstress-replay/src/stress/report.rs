@@ -1,12 +1,12 @@
 //! What a run measured, as text, as JSON (through serde), and as a page.
 
 use super::account::{Account, Bin, StressMeasure};
-use super::call::Limits;
 use super::files::Target;
 use super::operation::StressOperation;
 use super::profile::Profile;
 use super::{Loop, StressSpec};
 use crate::client::Transport;
+use crate::client::nfs::Sizes;
 use crate::measure::{TimeSummary, Times};
 use crate::page::{Chart, Page, Series, percent, rounded};
 use crate::report::{MISSING_PART_MAX, lag_fault, times_text};
@@ -177,11 +177,11 @@ impl StressReport {
     pub(super) fn of(
         spec: &StressSpec,
         targets: &[Target],
-        limits: Limits,
+        limits: Sizes,
         account: Account,
         extras: Extras,
     ) -> Self {
-        let seconds = spec.run.as_secs_f64();
+        let seconds = spec.length.as_secs_f64();
         let sum = |field: fn(&StressMeasure) -> u64| account.operations.values().map(field).sum::<u64>();
         let called = sum(|measure| measure.counts.called);
         let good = sum(|measure| measure.counts.good);
@@ -195,21 +195,21 @@ impl StressReport {
             format!("{}: {} calls answered \"not supported\"", op.operation.name(), op.unsupported)
         }));
         let mut report = Self {
-            target: spec.target.to_string(),
-            transport: spec.client.transport,
-            connections: spec.client.connections,
-            lanes: spec.lanes(),
+            target: spec.run.target.to_string(),
+            transport: spec.run.client.transport,
+            connections: spec.run.client.connections,
+            lanes: spec.run.lanes(),
             closed_outstanding: match spec.source {
                 Loop::Open { .. } => None,
                 Loop::Closed { outstanding } => Some(outstanding),
             },
-            phases_s: [spec.warmup, spec.run, spec.cooldown].map(|phase| phase.as_secs_f64()),
+            phases_s: [spec.run.warmup, spec.length, spec.run.cooldown].map(|phase| phase.as_secs_f64()),
             valid: true,
             invalid_reasons: Vec::new(),
-            lag_ms_max: spec.lag_max.as_secs_f64() * 1e3,
+            lag_ms_max: spec.run.lag_max.as_secs_f64() * 1e3,
             saturated: account.not_sent > 0,
             interrupted: extras.interrupted,
-            verified: spec.verify,
+            verified: spec.run.verify,
             wanted: account.wanted,
             called,
             not_sent: account.not_sent,
@@ -225,7 +225,7 @@ impl StressReport {
             got_per_s: per_s(good),
             read_bytes_per_s: per_s(account.bytes_read),
             written_bytes_per_s: per_s(account.bytes_written),
-            data_bytes_max: [limits.read, limits.write],
+            data_bytes_max: [limits.read_bytes_max, limits.write_bytes_max],
             response: times.summary(),
             lag: account.lag.summary(),
             operations,
@@ -250,7 +250,7 @@ impl StressReport {
             if (self.called as f64) < self.wanted as f64 * (1.0 - MISSING_PART_MAX) {
                 self.invalid_reasons.push(format!(
                     "{} of {} calls were made: the others came due while {} calls without an answer were on their way",
-                    self.called, self.wanted, spec.outstanding_max,
+                    self.called, self.wanted, spec.run.outstanding_max,
                 ));
             }
         }

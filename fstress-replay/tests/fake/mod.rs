@@ -92,6 +92,18 @@ impl Fake {
         change(&mut self.lock().habits);
     }
 
+    /// A file or directory gets a new handle, as if another had been renamed to its name: the old one is stale.
+    pub(crate) fn replace(&self, path: &str) {
+        let mut state = self.lock();
+        let old = *state.nodes.iter().find(|(_, node)| node.path == path).unwrap().0;
+        let new = state.next;
+        state.next += 1;
+        let node = state.nodes.remove(&old).unwrap();
+        state.nodes.insert(new, node);
+        let children = state.nodes.values_mut().flat_map(|node| node.children.values_mut());
+        children.filter(|child| **child == old).for_each(|child| *child = new);
+    }
+
     /// The NFS calls of a procedure that arrived, retransmissions included; forgets nothing.
     pub(crate) fn arrived(&self, procedure: Procedure) -> Vec<Arrived> {
         let all = self.lock().arrived.clone();

@@ -1,20 +1,14 @@
 //! A lane: one thread that paces its part of the calls, sends them over its links and takes the replies.
 //!
-//! Nothing is shared with other lanes but what a file set needs (where the next append goes) and counts for the progress
-//! bar. All that is due is written with one system call a link, all that has come is read with one more, and then the
-//! thread sleeps until the next call is due or a reply comes.
+//! Nothing is shared with other lanes but what their work needs (where the next append goes) and counts for progress.
+//! All that is due is written with one system call a link, all that has come is read with one more, and then the thread
+//! sleeps until the next call is due or a reply comes.
 
-use super::account::{Account, Outcome, Phases};
-use super::arrivals::Arrivals;
-use super::call::{Course, StressCall, Verdict, judge};
-use super::distribution::Weighted;
-use super::files::Target;
+use super::Stop;
 use super::link::Link;
 use crate::client::{Options, Transport};
-use crate::replay::Stop;
 use clockwork_wire::nfs3;
 use clockwork_wire::rpc::{self, ReplyBody};
-use rand_chacha::ChaCha8Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,40 +23,105 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// After a stop, calls get no longer than this to be answered.
 const DRAIN_STOPPED_MAX: Duration = Duration::from_secs(1);
 
-/// When calls come.
-pub(super) enum Source {
-    /// Open loop: at these times.
-    Open(Box<Arrivals>),
-    /// Closed loop: whenever fewer than so many are on their way.
-    Closed(usize),
+/// What a lane calls, and what becomes of it. Times are from the start of the run.
+pub(crate) trait Work: Send {
+    /// A call on its way.
+    type Call: Copy + PartialEq + Send;
+
+    /// When the next call is due; `None`: none is to come.
+    fn next_due(&mut self) -> Option<Duration>;
+
+    /// The link that the next call must use; `None`: any.
+    fn link(&self) -> Option<usize> {
+        None
+    }
+
+    /// What is due: a call, if there is room for one.
+    fn take(&mut self, due: Duration, has_room: bool) -> Taken<Self::Call>;
+
+    /// The procedure of a call.
+    fn procedure(&self, call: &Self::Call) -> u32;
+
+    /// Appends the arguments of a call.
+    fn write(&self, call: &Self::Call, out: &mut Vec<u8>);
+
+    /// A call was handed to the socket for the first time.
+    fn sent(&mut self, call: &Self::Call, due: Duration, now: Duration);
+
+    /// A call was answered or given up; whether that was as it should be.
+    fn answered(&mut self, call: &Self::Call, answer: &Answer<'_>) -> bool;
+
+    /// A call had no answer at the end.
+    fn unanswered(&mut self, call: &Self::Call, due: Duration);
+
+    /// Comes every 20 ms.
+    fn tick(&mut self) {}
 }
 
-/// Counts since the start, for the progress bar.
+/// What is done about something that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken<C> {
+    /// It is called.
+    Call(C),
+    /// There is no room for it.
+    Refused,
+    /// It needs no call.
+    Nothing,
+}
+
+/// What became of a call.
+pub(crate) struct Answer<'a> {
+    pub(crate) due: Duration,
+    pub(crate) now: Duration,
+    pub(crate) retransmissions: u32,
+    pub(crate) reply: Reply<'a>,
+}
+
+/// A reply, or why there is none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reply<'a> {
+    /// The message, and where its results begin.
+    Results(&'a [u8], usize),
+    /// The server does not have the procedure.
+    Unavailable,
+    /// What went wrong.
+    Fault(&'static str),
+}
+
+/// When calls come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    /// Open loop: when the work says that they are due.
+    Open,
+    /// Closed loop: whenever fewer than so many are on their way, until some time after the start.
+    Closed(usize, Duration),
+}
+
+/// Counts since the start, for progress.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) wanted: AtomicU64,
-    pub(super) answered: AtomicU64,
-    pub(super) errors: AtomicU64,
+pub(crate) struct Tally {
+    pub(crate) wanted: AtomicU64,
+    pub(crate) not_sent: AtomicU64,
+    pub(crate) answered: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) response_us: AtomicU64,
 }
 
 /// What a lane needs to know.
-pub(super) struct Setting {
-    pub(super) targets: Arc<Vec<Target>>,
-    pub(super) options: Options,
-    pub(super) credential: Vec<u8>,
-    pub(super) outstanding_max: usize,
-    pub(super) drain: Duration,
-    pub(super) verify: bool,
-    pub(super) phases: Phases,
-    pub(super) tally: Arc<Tally>,
-    pub(super) stop: Stop,
+#[derive(Debug, Clone)]
+pub(crate) struct LaneSetting {
+    pub(crate) options: Options,
+    pub(crate) outstanding_max: usize,
+    pub(crate) drain: Duration,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) stop: Stop,
 }
 
 /// A call in flight.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Slot<C> {
     xid: u32,
-    call: StressCall,
+    call: C,
     link: usize,
     due: Duration,
     is_sent: bool,
@@ -73,32 +132,31 @@ struct Slot {
     give_up_at: Duration,
 }
 
-pub(super) struct Lane {
-    setting: Setting,
+/// One thread's part of a run.
+pub(crate) struct Lane<W: Work> {
+    work: W,
+    setting: LaneSetting,
+    credential: Vec<u8>,
     links: Vec<Link>,
-    courses: Vec<Course>,
-    profiles: Weighted,
-    rng: ChaCha8Rng,
     /// Calls in flight by XID modulo the length, a power of two. A place that is taken is skipped, so that XIDs return late.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<Slot<W::Call>>>,
     in_flight: usize,
     next_xid: u32,
     next_link: usize,
-    account: Account,
     start: Instant,
     sent: Vec<u32>,
 }
 
-impl Lane {
-    pub(super) fn new(setting: Setting, links: Vec<Link>, courses: Vec<Course>, rng: ChaCha8Rng) -> Self {
+impl<W: Work> Lane<W> {
+    pub(crate) fn new(setting: LaneSetting, links: Vec<Link>, work: W) -> Self {
         let places = (setting.outstanding_max * 2).next_power_of_two();
+        let mut credential = Vec::new();
+        rpc::auth_sys(&mut credential, "fstress-replay", setting.options.uid, setting.options.gid);
         Self {
-            account: Account::new(setting.phases),
-            profiles: Weighted::new(setting.targets.iter().map(|target| target.weight)),
+            work,
             setting,
+            credential,
             links,
-            courses,
-            rng,
             slots: vec![None; places],
             in_flight: 0,
             // Servers remember XIDs for a while: two runs in a row must not use the same ones.
@@ -110,97 +168,78 @@ impl Lane {
     }
 
     /// Runs from `start` on until the last call is answered or given up.
-    pub(super) fn run(mut self, start: Instant, mut source: Source) -> (Account, Vec<Course>) {
+    pub(crate) fn run(mut self, start: Instant, source: Source) -> W {
         self.start = start;
-        let whole = self.setting.phases.whole();
-        let mut next = None;
         let mut drain_until = None;
         let mut tick = Duration::ZERO;
         loop {
             let now = self.elapsed();
-            if drain_until.is_none() {
-                let is_stopped = self.setting.stop.is_stopped();
-                let over = self.issue(&mut source, &mut next, now, whole);
-                if over || is_stopped {
-                    let drain = self.setting.drain;
-                    drain_until = Some(now + if is_stopped { drain.min(DRAIN_STOPPED_MAX) } else { drain });
-                }
+            let is_stopped = self.setting.stop.is_stopped();
+            // Replies may bring further calls, also after the last one that was planned.
+            let next = if is_stopped { Next::Never } else { self.issue(source, now) };
+            if matches!(next, Next::Never) && drain_until.is_none() {
+                let drain = self.setting.drain;
+                drain_until = Some(now + if is_stopped { drain.min(DRAIN_STOPPED_MAX) } else { drain });
             }
             self.flush();
             if now >= tick {
                 tick = now + TICK;
                 self.timers(now);
+                self.work.tick();
             }
-            if drain_until.is_some_and(|until| self.in_flight == 0 || now >= until) {
+            if drain_until.is_some_and(|until| now >= until)
+                || matches!(next, Next::Never) && self.in_flight == 0
+            {
                 break;
             }
-            self.wait(next.filter(|_| drain_until.is_none()), tick);
+            self.wait(&next, tick);
         }
-        for slot in self.slots.iter().flatten() {
-            self.account.unanswered(slot.call.target, slot.call.operation, slot.due);
-        }
-        (self.account, self.courses)
+        let work = &mut self.work;
+        self.slots.iter().flatten().for_each(|slot| work.unanswered(&slot.call, slot.due));
+        self.work
     }
 
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Makes the calls that are due; whether all have been.
-    fn issue(
-        &mut self,
-        source: &mut Source,
-        next: &mut Option<Duration>,
-        now: Duration,
-        whole: Duration,
-    ) -> bool {
+    /// Makes the calls that are due, and says when the next one is.
+    fn issue(&mut self, source: Source, now: Duration) -> Next {
+        // Before the start, elapsed time reads zero.
+        if Instant::now() < self.start {
+            return Next::At(Duration::ZERO);
+        }
         match source {
-            Source::Open(arrivals) => {
+            Source::Open => {
                 for _ in 0..BATCH {
-                    if next.is_none() {
-                        *next = arrivals.next();
-                    }
-                    match *next {
-                        None => return true,
-                        Some(due) if due > now => return false,
+                    match self.work.next_due() {
+                        None => return Next::Never,
+                        Some(due) if due > now => return Next::At(due),
                         Some(due) => self.make(due, now),
                     }
-                    *next = None;
                 }
                 // There may be more that is due now: no sleep.
-                *next = next.or_else(|| arrivals.next());
-                false
+                self.work.next_due().map_or(Next::Never, Next::At)
             }
-            Source::Closed(most) => {
-                if now >= whole {
-                    return true;
-                }
-                // Before the start there is nothing to do but wait for it.
-                if Instant::now() < self.start {
-                    *next = Some(Duration::ZERO);
-                    return false;
-                }
-                *next = None;
-                while self.in_flight < *most {
+            Source::Closed(_, end) if now >= end => Next::Never,
+            Source::Closed(most, _) => {
+                while self.in_flight < most {
                     self.make(now, now);
                 }
-                false
+                Next::OnReply
             }
         }
     }
 
     fn make(&mut self, due: Duration, now: Duration) {
-        self.setting.tally.wanted.fetch_add(1, Ordering::Relaxed);
-        let link = self.next_link;
-        self.next_link = (link + 1) % self.links.len();
-        if self.in_flight >= self.setting.outstanding_max || !self.links[link].has_room() {
-            self.account.due(due, false);
-            return;
-        }
-        self.account.due(due, true);
-        let profile = self.profiles.draw(&mut self.rng);
-        let call = self.courses[profile].next(profile, &self.setting.targets[profile], &mut self.rng);
-        self.account.called(call.target, call.operation, due);
+        let link = self.work.link().unwrap_or(self.next_link) % self.links.len();
+        self.next_link = (self.next_link + 1) % self.links.len();
+        let has_room = self.in_flight < self.setting.outstanding_max && self.links[link].has_room();
+        let taken = self.work.take(due, has_room);
+        let tally = &self.setting.tally;
+        tally.wanted.fetch_add(u64::from(taken != Taken::Nothing), Ordering::Relaxed);
+        tally.not_sent.fetch_add(u64::from(taken == Taken::Refused), Ordering::Relaxed);
+        let Taken::Call(call) = taken else { return };
         let xid = self.free_xid();
         let options = &self.setting.options;
         let give_up_at = now + options.call_timeout;
@@ -231,13 +270,12 @@ impl Lane {
         }
     }
 
-    fn push(&mut self, slot: &Slot) {
-        let (course, target) = (&self.courses[slot.call.target], &self.setting.targets[slot.call.target]);
-        let credential = &self.setting.credential;
+    fn push(&mut self, slot: &Slot<W::Call>) {
+        let (work, credential) = (&self.work, &self.credential);
         self.links[slot.link].push(slot.xid, |out| {
-            let procedure = slot.call.operation.procedure_number();
+            let procedure = work.procedure(&slot.call);
             rpc::begin_call(out, slot.xid, nfs3::PROGRAM, nfs3::VERSION, procedure, credential);
-            course.write(&slot.call, target, out);
+            work.write(&slot.call, out);
         });
     }
 
@@ -256,7 +294,7 @@ impl Lane {
                         slot.retransmissions += 1;
                     } else {
                         slot.is_sent = true;
-                        self.account.sent(slot.due, now);
+                        self.work.sent(&slot.call, slot.due, now);
                     }
                 }
             }
@@ -270,7 +308,7 @@ impl Lane {
             let Some(slot) = self.slots[place].as_mut() else { continue };
             if now >= slot.give_up_at {
                 let copy = *slot;
-                self.finish(&copy, Verdict::Wrong("no reply in time"), now);
+                self.finish(&copy, Reply::Fault("no reply in time"), now);
             } else if now >= slot.again_at && slot.is_sent {
                 slot.interval = (slot.interval * 2).min(self.setting.options.udp_timeout_max);
                 slot.again_at = now + slot.interval;
@@ -280,7 +318,7 @@ impl Lane {
         }
         for link in 0..self.links.len() {
             if self.links[link].reconnected(self.start + now) {
-                let mut waiting: Vec<Slot> =
+                let mut waiting: Vec<Slot<W::Call>> =
                     self.slots.iter().flatten().filter(|slot| slot.link == link).copied().collect();
                 waiting.sort_unstable_by_key(|slot| slot.due);
                 waiting.iter().for_each(|slot| self.push(slot));
@@ -290,7 +328,7 @@ impl Lane {
 
     /// Sleeps until the next call is due, a timer has to be looked at, or there is something to read or room to write;
     /// then reads.
-    fn wait(&mut self, next: Option<Duration>, tick: Duration) {
+    fn wait(&mut self, next: &Next, tick: Duration) {
         let mut ready = Vec::with_capacity(self.links.len());
         {
             let mut sockets = Vec::with_capacity(self.links.len());
@@ -301,7 +339,10 @@ impl Lane {
                     ready.push((index, false));
                 }
             }
-            let until = next.map_or(tick, |due| due.min(tick));
+            let until = match next {
+                Next::At(due) => tick.min(*due),
+                Next::OnReply | Next::Never => tick,
+            };
             // Before the start, elapsed time reads zero.
             let now = Instant::now();
             let left = (self.start + until).saturating_duration_since(now).min(SLEEP_MAX);
@@ -342,43 +383,38 @@ impl Lane {
     fn reply(&mut self, message: &[u8], now: Duration) {
         let Some(xid) = rpc::xid(message) else { return };
         let Some(slot) = self.slots[self.place(xid)].filter(|slot| slot.xid == xid) else { return };
-        let verdict = match rpc::parse_reply(message) {
-            Err(_) => Verdict::Wrong("malformed reply"),
+        let reply = match rpc::parse_reply(message) {
+            Err(_) => Reply::Fault("malformed reply"),
             Ok(reply) => match reply.body {
-                ReplyBody::Denied => Verdict::Wrong("denied: the server does not take this credential"),
-                ReplyBody::Accepted { stat: 0, results } => {
-                    let target = &self.setting.targets[slot.call.target];
-                    let again = slot.retransmissions > 0;
-                    judge(&slot.call, target, (message, results), self.setting.verify, again)
-                }
+                ReplyBody::Denied => Reply::Fault("denied: the server does not take this credential"),
+                ReplyBody::Accepted { stat: 0, results } => Reply::Results(message, results),
                 // PROC_UNAVAIL: as good an answer as NOTSUPP.
-                ReplyBody::Accepted { stat: 3, .. } => Verdict::Unsupported,
-                ReplyBody::Accepted { .. } => Verdict::Wrong("not accepted by the server's RPC"),
+                ReplyBody::Accepted { stat: 3, .. } => Reply::Unavailable,
+                ReplyBody::Accepted { .. } => Reply::Fault("not accepted by the server's RPC"),
             },
         };
-        self.finish(&slot, verdict, now);
+        self.finish(&slot, reply, now);
     }
 
-    fn finish(&mut self, slot: &Slot, verdict: Verdict, now: Duration) {
+    fn finish(&mut self, slot: &Slot<W::Call>, reply: Reply<'_>, now: Duration) {
         let place = self.place(slot.xid);
         self.slots[place] = None;
         self.in_flight -= 1;
-        let call = &slot.call;
-        self.courses[call.target].done(call, verdict == Verdict::Good);
-        self.setting.tally.answered.fetch_add(1, Ordering::Relaxed);
-        if matches!(verdict, Verdict::Wrong(_)) {
-            self.setting.tally.errors.fetch_add(1, Ordering::Relaxed);
-        }
-        let count = u64::from(call.count);
-        let is_read = call.operation.procedure() == Some(nfs3::Procedure::Read);
-        self.account.answered(&Outcome {
-            target: call.target,
-            operation: call.operation,
-            due: slot.due,
-            answered: now,
-            retransmissions: slot.retransmissions,
-            verdict,
-            bytes: if is_read { (count, 0) } else { (0, count) },
-        });
+        let answer = Answer { due: slot.due, now, retransmissions: slot.retransmissions, reply };
+        let is_right = self.work.answered(&slot.call, &answer);
+        let tally = &self.setting.tally;
+        let response_us = u64::try_from(now.saturating_sub(slot.due).as_micros()).unwrap_or(u64::MAX);
+        tally.response_us.fetch_add(response_us, Ordering::Relaxed);
+        tally.errors.fetch_add(u64::from(!is_right), Ordering::Relaxed);
+        tally.answered.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// When the next call is due.
+enum Next {
+    At(Duration),
+    /// As soon as a reply has come.
+    OnReply,
+    /// None is to come, unless a reply brings one.
+    Never,
 }

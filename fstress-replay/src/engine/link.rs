@@ -29,7 +29,7 @@ pub(super) struct Origin {
 }
 
 /// A connection over TCP, or a socket over UDP.
-pub(super) enum Link {
+pub(crate) enum Link {
     Tcp(Box<TcpLink>),
     Udp(Box<UdpLink>),
     /// Lent to whoever reads from it.
@@ -111,7 +111,7 @@ impl Link {
     }
 }
 
-pub(super) struct TcpLink {
+pub(crate) struct TcpLink {
     origin: Origin,
     /// `None` while the connection is lost.
     stream: Option<TcpStream>,
@@ -246,7 +246,7 @@ impl TcpLink {
     }
 }
 
-pub(super) struct UdpLink {
+pub(crate) struct UdpLink {
     socket: UdpSocket,
     /// Messages in a row, and the length and XID of each.
     unsent: Vec<u8>,
