@@ -2,6 +2,7 @@
 
 use super::plexes::PlexKind;
 use super::policies::PolicyKind;
+use super::scale::{self, Scale};
 use super::score::Summary;
 use super::study::{Study, Windows, spread};
 use anyhow::Context as _;
@@ -21,12 +22,12 @@ use std::process::ExitCode;
     A day is 24 periods of an hour; every seed runs every day. The objective of a day is what the plain hash reaches \
     in all but 11 of its periods.")]
 pub struct SimulateArgs {
-    /// Days, spread over the hours of the workload
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
-    days: usize,
-    /// Seeds: popularity of files, default rule, arrivals, disturbances
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = at_least_one)]
-    seeds: usize,
+    /// Days, spread over the hours of the workload [default: 8; 1 with --stores or --files]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    days: Option<usize>,
+    /// Seeds: popularity of files, default rule, arrivals, disturbances [default: 4; 1 with --stores or --files]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    seeds: Option<usize>,
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     first_seed: u64,
@@ -42,6 +43,12 @@ pub struct SimulateArgs {
     /// Traces to use instead of the bundled sites, all with the same weight
     #[arg(long, value_name = "FILE", num_args = 1..)]
     trace: Vec<PathBuf>,
+    /// Stores, with the plex's capacities repeated, and as many calls for each [default: 4]
+    #[arg(long, value_name = "N", value_parser = stores)]
+    stores: Option<usize>,
+    /// Files at least: the bundled sites are copied [default: 1206]. A million with 1,000 stores take minutes and 8 GB
+    #[arg(long, value_name = "N", value_parser = files, conflicts_with = "trace")]
+    files: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -78,6 +85,21 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) | Err(_) => Err("give a whole number from 1 on".into()),
         Ok(number) => Ok(number),
     }
+}
+
+fn up_to(text: &str, most: usize) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        _ => Err(format!("give a whole number from 1 to {most}")),
+    }
+}
+
+fn stores(text: &str) -> Result<usize, String> {
+    up_to(text, 10_000)
+}
+
+fn files(text: &str) -> Result<usize, String> {
+    up_to(text, 100_000_000)
 }
 
 fn or_all<T: Copy>(chosen: &[T], all: &[T]) -> Vec<T> {
@@ -121,12 +143,25 @@ fn study(args: &SimulateArgs) -> anyhow::Result<Study> {
         );
         starts = days_of(&sites)?;
     }
+    let scale = (args.stores.is_some() || args.files.is_some())
+        .then(|| Scale { stores: args.stores.unwrap_or(4), files: args.files.unwrap_or(1) });
+    let mut policies = or_all(&args.policy, &PolicyKind::ALL);
+    if scale.is_some() {
+        if args.plex.is_empty() {
+            plexes.retain(|plex| *plex == PlexKind::Tight);
+        }
+        if args.policy.is_empty() {
+            policies = scale::POLICIES.to_vec();
+        }
+    }
+    let (days, seeds) = if scale.is_some() { (1, 1) } else { (8, 4) };
     Ok(Study {
-        starts: spread(&starts, args.days),
-        seeds: (0..args.seeds as u64).map(|index| args.first_seed + index).collect(),
+        starts: spread(&starts, args.days.unwrap_or(days)),
+        seeds: (0..args.seeds.unwrap_or(seeds) as u64).map(|index| args.first_seed + index).collect(),
         plexes,
-        policies: or_all(&args.policy, &PolicyKind::ALL),
+        policies,
         sites: (!sites.is_empty()).then_some(sites),
+        scale,
     })
 }
 

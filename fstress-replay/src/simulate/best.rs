@@ -6,8 +6,11 @@
 
 use super::plexes::SimPlex;
 use super::queue::Curve;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
-/// Moves and exchanges at most.
+/// Moves and exchanges at most, times stores over four: a step looks at every pair with the worst store, and among many stores
+/// the beginning is near its bound already.
 const STEPS_MAX: usize = 400;
 /// Files of the worst store, hottest first, that are tried.
 const TRIED_MAX: usize = 32;
@@ -78,14 +81,36 @@ fn level(stores: usize, total: f64, response: &dyn Fn(usize, f64) -> f64) -> (f6
 }
 
 fn greedy(order: &[usize], heat: &[f32], targets: &[f64]) -> Vec<u16> {
-    let mut room = targets.to_vec();
+    let mut rooms: BinaryHeap<Room> =
+        targets.iter().enumerate().map(|(store, room)| Room { room: *room, store }).collect();
     let mut place = vec![0; heat.len()];
     for file in order {
-        let roomiest = (0..room.len()).max_by(|a, b| room[*a].total_cmp(&room[*b])).unwrap_or(0);
-        room[roomiest] -= f64::from(heat[*file]);
-        place[*file] = u16::try_from(roomiest).unwrap_or(0);
+        let Some(mut roomiest) = rooms.peek_mut() else { break };
+        roomiest.room -= f64::from(heat[*file]);
+        place[*file] = u16::try_from(roomiest.store).unwrap_or(0);
     }
     place
+}
+
+/// What a store may still get. The roomiest is the greatest; of equal ones the last.
+#[derive(PartialEq)]
+struct Room {
+    room: f64,
+    store: usize,
+}
+
+impl Eq for Room {}
+
+impl Ord for Room {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.room.total_cmp(&other.room).then(self.store.cmp(&other.store))
+    }
+}
+
+impl PartialOrd for Room {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 struct Search<'a> {
@@ -108,7 +133,7 @@ impl Search<'_> {
         for (file, store) in self.place.iter().enumerate() {
             self.loads[usize::from(*store)] += f64::from(self.heat[file]);
         }
-        for _ in 0..STEPS_MAX {
+        for _ in 0..(STEPS_MAX * 4 / stores.max(4)).max(1) {
             if !self.step(order) {
                 break;
             }

@@ -19,6 +19,11 @@ const CONFIDENCE: f64 = 0.66;
 /// Periods kept in a policy's history: those of the day and of the one before.
 const STORE_PERIODS: usize = 2 * DAY;
 
+/// Most moves in a period: the controller's own limit for the comparison's four stores, in proportion for more.
+fn moves_max(plex: &SimPlex) -> usize {
+    PlanSettings::default().moves_max * plex.stores.len().max(4) / 4
+}
+
 /// The forecasts before each period of the day: they depend on demand alone, so that policies and plexes share them.
 ///
 /// # Errors
@@ -84,10 +89,11 @@ impl<'a> Controlled<'a> {
         let paper = kind == PolicyKind::Paper;
         let watches = kind == PolicyKind::Clockwork;
         let defaults = Settings::default();
+        let plan = if paper { PlanSettings::paper() } else { defaults.plan };
         let settings = Settings {
             objective: Objective { response_ms: objective_ms, confidence: CONFIDENCE },
             mode: Mode::Control,
-            plan: if paper { PlanSettings::paper() } else { defaults.plan },
+            plan: PlanSettings { moves_max: moves_max(plex), ..plan },
             guard: if watches { defaults.guard } else { None },
             ..defaults
         };

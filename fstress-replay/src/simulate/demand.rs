@@ -8,6 +8,7 @@ use clockwork_traces::workload::Workload;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Poisson, StandardNormal};
+use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Parts that a period is watched in.
@@ -122,6 +123,18 @@ impl Demand {
         hot: Option<(usize, f64)>,
         jumps: &[Jump],
     ) -> Option<Self> {
+        Self::draw_scaled(workload, (start, CALLS_PER_PERIOD), seed, hot, jumps)
+    }
+
+    /// As [`draw`](Self::draw), with so many calls a period in the mean over the day.
+    #[must_use]
+    pub fn draw_scaled(
+        workload: &Workload,
+        (start, calls): (u32, f64),
+        seed: u64,
+        hot: Option<(usize, f64)>,
+        jumps: &[Jump],
+    ) -> Option<Self> {
         let rates = |hour: u32| {
             let mut rates = workload.rates(hour).ok()?;
             if let Some((file, share)) = hot {
@@ -134,14 +147,16 @@ impl Demand {
         let before = start.checked_sub(DAY as u32)?..start;
         let mean =
             day.clone().map(|hour| Some(rates(hour)?.iter().sum::<f64>())).sum::<Option<f64>>()? / DAY as f64;
-        let scale = CALLS_PER_PERIOD / mean;
+        let scale = calls / mean;
         let sites: Vec<usize> = workload.files().iter().map(|file| file.site).collect();
         let first = start.saturating_sub(HISTORY_PERIODS_MAX);
         let learning: Vec<PeriodHeat> = before
             .clone()
+            .into_par_iter()
             .map(|hour| Some(period(&rates(hour)?, scale, &sites, seed, hour, None)))
             .collect::<Option<_>>()?;
         let mut history: Vec<Option<Vec<f32>>> = (first..before.start)
+            .into_par_iter()
             .map(|hour| {
                 let mut rng = rng_for(seed, "history", u64::from(hour));
                 Some(rates(hour)?.iter().map(|rate| poisson(rate * scale, &mut rng)).collect())
@@ -149,6 +164,7 @@ impl Demand {
             .collect();
         history.extend(learning.iter().map(|heat| Some(heat.total.clone())));
         let day = day
+            .into_par_iter()
             .map(|hour| {
                 let index = (hour - start) as usize * SIXTHS;
                 Some(period(&rates(hour)?, scale, &sites, seed, hour, Some((jumps, index))))

@@ -17,6 +17,7 @@ pub mod demand;
 pub mod plexes;
 pub mod policies;
 pub mod queue;
+pub mod scale;
 pub mod score;
 pub mod study;
 pub mod world;

@@ -71,7 +71,8 @@ impl PlexKind {
     }
 
     /// Servers of its stores.
-    fn servers(self) -> &'static [usize] {
+    #[must_use]
+    pub fn servers(self) -> &'static [usize] {
         if self == Self::Loose { &[2, 2, 4, 4] } else { &[2, 2, 2, 2] }
     }
 

@@ -3,9 +3,10 @@
 use super::best::best;
 use super::controlled::{Controlled, forecasts};
 use super::day::{self, Day};
-use super::demand::{Demand, Jump, SIXTHS, signed};
+use super::demand::{CALLS_PER_PERIOD, Demand, Jump, SIXTHS, signed};
 use super::plexes::{DemandKind, PlexKind, SimPlex};
 use super::policies::{PolicyKind, static_place};
+use super::scale::Scale;
 use super::score::{Against, Score, Summary, objective_ms};
 use super::world::{Routing, World};
 use anyhow::Context as _;
@@ -52,6 +53,8 @@ pub struct Study {
     pub policies: Vec<PolicyKind>,
     /// Sites with their weights instead of the bundled ones.
     pub sites: Option<Vec<(Site, f64)>>,
+    /// More stores and files than the comparison's.
+    pub scale: Option<Scale>,
 }
 
 /// `count` of these, spread evenly.
@@ -68,31 +71,45 @@ struct Shared {
     jumps: Vec<Jump>,
     forecasts: Vec<Arc<Forecasts>>,
     seed: u64,
+    scale: Option<Scale>,
 }
 
 impl Shared {
     fn new(study: &Study, kind: DemandKind, start: u32, seed: u64) -> anyhow::Result<Self> {
-        let workload = match &study.sites {
-            Some(sites) => Workload::new(sites.clone(), seed)?,
-            None => kind.workload(start, seed)?,
+        let workload = match (&study.sites, &study.scale) {
+            (Some(sites), _) => Workload::new(sites.clone(), seed)?,
+            (None, Some(scale)) => Workload::new(scale.sites(kind, start, seed)?, seed)?,
+            (None, None) => kind.workload(start, seed)?,
         };
+        let calls = study.scale.map_or(CALLS_PER_PERIOD, |scale| scale.calls_per_period());
         let jumps = kind.jumps(&workload, PlexKind::Tight.capacities().len(), seed, start);
         let hot = kind.hot(&workload, seed);
-        let demand = Demand::draw(&workload, start, seed, hot, &jumps).with_context(|| {
-            format!("the workload lacks hours of the day from hour {start}, or of the day before")
-        })?;
+        let demand =
+            Demand::draw_scaled(&workload, (start, calls), seed, hot, &jumps).with_context(|| {
+                format!("the workload lacks hours of the day from hour {start}, or of the day before")
+            })?;
         let forecasts =
             if study.policies.iter().any(|policy| policy.plans()) { forecasts(&demand)? } else { Vec::new() };
-        Ok(Self { workload, demand, jumps, forecasts, seed })
+        Ok(Self { workload, demand, jumps, forecasts, seed, scale: study.scale })
     }
 
     fn world<'a>(&self, plex: &'a SimPlex, routing: Routing) -> World<'a> {
         World::new(plex, routing, self.workload.files().iter().map(|file| file.bytes), self.seed)
     }
 
+    fn plex(&self, kind: PlexKind) -> anyhow::Result<SimPlex> {
+        let (workload, demand, jumps) = (&self.workload, &self.demand, self.jumps.clone());
+        Ok(match &self.scale {
+            None => SimPlex::of_kind(kind, workload, demand, self.seed, jumps)?,
+            Some(scale) => {
+                SimPlex::fit(&scale.capacities(kind), kind.servers(), workload, demand, self.seed, jumps)?
+            }
+        })
+    }
+
     /// All policies' days on one plex.
     fn run(&self, kind: PlexKind, policies: &[PolicyKind]) -> anyhow::Result<Vec<(PolicyKind, Score)>> {
-        let plex = SimPlex::of_kind(kind, &self.workload, &self.demand, self.seed, self.jumps.clone())?;
+        let plex = self.plex(kind)?;
         let mut world = self.world(&plex, Routing::Files);
         let before = day::learn(&self.demand, &mut world);
         let base = day::pass(&self.demand, &mut world.clone(), None);
@@ -213,6 +230,7 @@ mod tests {
             plexes: vec![PlexKind::Tight, PlexKind::TightBatch, PlexKind::Loose],
             policies: policies.to_vec(),
             sites: None,
+            scale: None,
         }
     }
 
