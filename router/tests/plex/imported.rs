@@ -69,7 +69,7 @@ async fn a_file_that_a_client_looks_up_has_the_past_of_its_path_in_the_log() {
     let root = nfs::mount(&tcp, "/export").await.unwrap();
     let (hot, _) = nfs::lookup(&tcp, &root, "hot").await.unwrap();
     let named = FileName::Handle(handle_text(&hot));
-    let assign = Assign { file: named.clone(), store: "a".into(), reason: String::new() };
+    let assign = Assign { file: named.clone(), store: "a".into(), also: Vec::new(), reason: String::new() };
     let home = plex.assign(assign).await.unwrap().from.unwrap();
     plex.unassign(named).await.unwrap();
 
