@@ -136,8 +136,8 @@ pub(super) struct ImportArgs {
     json: bool,
 }
 
-pub(super) fn run(args: ImportArgs) -> ExitCode {
-    match import(&args) {
+pub(super) fn run(args: &ImportArgs) -> ExitCode {
+    match import(args) {
         Ok((summary, written)) => {
             let said = if args.json { summary::json(&summary) } else { summary::text(&summary) };
             let printed = super::super::print(&said);

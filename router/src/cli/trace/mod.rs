@@ -23,7 +23,7 @@ pub(super) struct TraceArgs {
 #[derive(Debug, Subcommand)]
 enum TraceCommand {
     /// Make a trace of access logs, tables of counts or packet captures
-    Import(import::ImportArgs),
+    Import(Box<import::ImportArgs>),
     /// Say what a trace holds, after checking all of it
     Info(info::InfoArgs),
     /// Write a trace as a table
@@ -32,7 +32,7 @@ enum TraceCommand {
 
 pub(super) fn run(args: TraceArgs) -> ExitCode {
     match args.command {
-        TraceCommand::Import(args) => import::run(args),
+        TraceCommand::Import(args) => import::run(&args),
         TraceCommand::Info(args) => super::said(info::run(&args)),
         TraceCommand::Export(args) => match export::run(&args) {
             Ok(()) => ExitCode::SUCCESS,
