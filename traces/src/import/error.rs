@@ -35,13 +35,15 @@ pub enum ImportError {
     /// The form of a log cannot be told.
     #[error(
         "{input}: not a log of a known form; it begins with `{begins}`. Known are Common, Combined, W3C extended, JSON lines, two \
-         CSV forms and packet captures; --format says which"
+         CSV forms and packet captures; --format says which{hint}"
     )]
     Unknown {
         /// Name of the input.
         input: String,
         /// The beginning of it.
         begins: String,
+        /// What may be wrong, if there is an idea.
+        hint: &'static str,
     },
     /// A trace file, which is the result of an import.
     #[error("{input}: this is a trace already; `clockwork trace info` reads it, `--append` adds to it")]

@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, Read};
 
 /// Bytes read at a time.
 const CHUNK: usize = 256 << 10;
+/// What some editors begin UTF-8 with.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Splits a stream into lines of at most `line_bytes_max`; what is longer is passed over without being kept.
 pub(super) struct Lines<R> {
@@ -16,6 +18,8 @@ pub(super) struct Lines<R> {
     /// The line is too long: what there is of it is dropped until it ends.
     dropping: bool,
     finished: bool,
+    /// Why no more can be read, once what came before is given out.
+    failed: Option<io::Error>,
     /// Bytes read.
     pub(super) bytes: u64,
 }
@@ -29,13 +33,34 @@ pub(super) enum RawLine<'a> {
 impl<R: Read> Lines<R> {
     pub(super) fn new(input: R, line_bytes_max: usize) -> Self {
         let buffer = vec![0; CHUNK + line_bytes_max];
-        Self { input, buffer, start: 0, end: 0, line_bytes_max, dropping: false, finished: false, bytes: 0 }
+        Self {
+            input,
+            buffer,
+            start: 0,
+            end: 0,
+            line_bytes_max,
+            dropping: false,
+            finished: false,
+            failed: None,
+            bytes: 0,
+        }
     }
 
-    /// Reads until `bytes` are there or the stream ends, and shows what is there without taking it.
+    /// Reads until `bytes` are there or the stream ends or fails, and shows what is there without taking it. A byte order mark
+    /// at the beginning is passed over.
     pub(super) fn peek(&mut self, bytes: usize) -> io::Result<&[u8]> {
-        while self.end - self.start < bytes.min(CHUNK) && !self.finished {
-            self.fill()?;
+        while self.end - self.start < bytes.min(CHUNK) && !self.finished && self.failed.is_none() {
+            if let Err(error) = self.fill() {
+                // What came before is to be read first, so that it is known where the stream fails.
+                if self.start == self.end {
+                    return Err(error);
+                }
+                self.failed = Some(error);
+            }
+        }
+        if self.start == 0 && self.buffer.get(..self.end).is_some_and(|all| all.starts_with(BYTE_ORDER_MARK))
+        {
+            self.start = BYTE_ORDER_MARK.len();
         }
         Ok(self.buffer.get(self.start..self.end).unwrap_or_default())
     }
@@ -44,7 +69,7 @@ impl<R: Read> Lines<R> {
     pub(super) fn into_rest(mut self) -> impl Read {
         self.buffer.truncate(self.end);
         self.buffer.drain(..self.start);
-        io::Cursor::new(self.buffer).chain(self.input)
+        io::Cursor::new(self.buffer).chain(Failed(self.failed)).chain(self.input)
     }
 
     /// The next line; an end of `\n` or `\r\n` is taken off, a lone `\r` is a byte like others.
@@ -86,6 +111,9 @@ impl<R: Read> Lines<R> {
 
     /// Reads more behind what is there, moving that to the front if there is no room.
     fn fill(&mut self) -> io::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < CHUNK {
@@ -105,6 +133,15 @@ impl<R: Read> Lines<R> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// Fails once, if there is a reason, and has no bytes.
+struct Failed(Option<io::Error>);
+
+impl Read for Failed {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
     }
 }
 
@@ -155,6 +192,21 @@ mod tests {
         assert!(matches!(lines.next().unwrap(), Some(RawLine::TooLong)));
         assert!(matches!(lines.next().unwrap(), Some(RawLine::Whole(b"next"))));
         assert!(lines.buffer.len() <= (1 << 20) + CHUNK);
+    }
+
+    #[test]
+    fn what_comes_before_a_failure_is_given_out_first() {
+        let broken = || Slow(b"\xef\xbb\xbfa\nb", 1).chain(Failed(Some(io::Error::other("broken"))));
+        let mut lines = Lines::new(broken(), 100);
+        assert_eq!(lines.peek(100).unwrap(), b"a\nb");
+        assert!(matches!(lines.next().unwrap(), Some(RawLine::Whole(b"a"))));
+        assert_eq!(lines.next().err().unwrap().to_string(), "broken");
+        let mut lines = Lines::new(broken(), 100);
+        lines.peek(100).unwrap();
+        let mut rest = Vec::new();
+        assert!(lines.into_rest().read_to_end(&mut rest).is_err());
+        assert_eq!(rest, b"a\nb");
+        assert!(Lines::new(Failed(Some(io::Error::other("broken"))), 100).peek(1).is_err());
     }
 
     proptest! {

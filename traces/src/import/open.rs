@@ -2,7 +2,8 @@
 
 use super::{common, csv, json};
 use crate::trace_file;
-use std::io::{self, BufReader, Cursor, Read};
+use flate2::bufread::GzDecoder;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 /// A form of log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +42,9 @@ pub(super) const PREFIX_BYTES: usize = 64 << 10;
 /// Memory that a zstd stream may ask for, as a power of two: 64 MiB.
 const ZSTD_WINDOW_LOG_MAX: u32 = 26;
 
+/// First byte of a gzip member.
+const GZIP_BEGINS: u8 = 0x1f;
+
 /// A stream of text, whatever it is packed in. Members or frames that follow each other are one text.
 pub(super) fn unpacked<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut magic = [0; 4];
@@ -57,7 +61,7 @@ pub(super) fn unpacked<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read
     let whole = begin.chain(input);
     Ok(match magic {
         [0x1f, 0x8b, ..] => {
-            Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::with_capacity(128 << 10, whole)))
+            Box::new(Members(Some(GzDecoder::new(BufReader::with_capacity(128 << 10, whole)))))
         }
         [0x28, 0xb5, 0x2f, 0xfd] => {
             let mut decoder = zstd::stream::read::Decoder::new(whole)?;
@@ -66,6 +70,43 @@ pub(super) fn unpacked<'a>(mut input: impl Read + 'a) -> io::Result<Box<dyn Read
         }
         _ => Box::new(whole),
     })
+}
+
+/// Gzip members that follow each other, as one text. Zeros behind a member are padding, as of tapes.
+struct Members<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else { break };
+            let next = loop {
+                let bytes = rest.fill_buf()?;
+                let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+                match bytes.get(zeros) {
+                    Some(byte) => break Some(*byte),
+                    None if bytes.is_empty() => break None,
+                    None => rest.consume(zeros),
+                }
+            };
+            match next {
+                None => {}
+                Some(GZIP_BEGINS) => {
+                    let zeros = rest.fill_buf()?.iter().take_while(|byte| **byte == 0).count();
+                    rest.consume(zeros);
+                    self.0 = Some(GzDecoder::new(rest));
+                }
+                Some(_) => {
+                    let what = "something that is not gzip follows the compressed data";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+            }
+        }
+        Ok(0)
+    }
 }
 
 /// What the first bytes of a text show it to be.

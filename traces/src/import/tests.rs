@@ -87,6 +87,48 @@ fn a14_inputs_that_are_no_logs_are_named() {
 }
 
 #[test]
+fn a14_gzip_with_padding_is_whole_and_what_else_follows_is_named_with_its_place() {
+    let packed = |lines: std::ops::Range<u32>| {
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        lines.for_each(|n| gz.write_all(line(n, "/a").as_bytes()).unwrap());
+        gz.finish().unwrap()
+    };
+    let padded = [packed(0..3), vec![0; 700], packed(3..5), vec![0; 1]].concat();
+    assert_eq!(imported(&[&padded], ImportOptions::default()).unwrap().1.requests, 5);
+    let error = |log: &[u8]| imported(&[log], ImportOptions::default()).unwrap_err();
+    let junk = error(&[packed(0..3), b"junk".to_vec()].concat());
+    assert!(matches!(junk, ImportError::Read { line: 3, .. }), "{junk}");
+    assert!(junk.to_string().contains("not gzip"), "{junk}");
+    let cut = error(&[packed(0..3), packed(0..3)[..20].to_vec()].concat());
+    assert!(matches!(cut, ImportError::CutOff { line: 3, .. }), "also in a short log: {cut}");
+    let utf16: Vec<u8> = [0xff, 0xfe].into_iter().chain(line(0, "/a").bytes().flat_map(|b| [b, 0])).collect();
+    assert!(error(&utf16).to_string().contains("iconv"), "{}", error(&utf16));
+    let marked = format!("\u{feff}{}", line(0, "/a") + &line(1, "/a"));
+    let summary = imported(&[marked.as_bytes()], ImportOptions::default()).unwrap().1;
+    assert_eq!((summary.good_lines, summary.clients), (2, 1));
+}
+
+#[test]
+fn logs_that_overlap_and_lines_far_out_of_order_add_up_whatever_their_order() {
+    let hours = |hours: &[i64]| {
+        let row = |hour: &i64| format!("{},/a\n", hour * 3_600);
+        format!("unix_s,path\n{}", hours.iter().map(row).collect::<String>())
+    };
+    let (one, two) = (hours(&[0, 1, 2, 3, 4]), hours(&[3, 4, 5, 8_000, 3]));
+    let jumping = hours(&[8_000, 0, 5, 3, 3, 1, 4, 2, 4, 3]);
+    let options = || ImportOptions { open_counts_max: 2, ..ImportOptions::default() };
+    let (wanted, summary) = imported(&[one.as_bytes(), two.as_bytes()], options()).unwrap();
+    assert_eq!(
+        (summary.span.map(|span| span.1), summary.silent_periods, summary.requests),
+        (Some(8_001), 7_994, 10)
+    );
+    assert_eq!(wanted.totals()[..6], [1, 1, 1, 3, 2, 1].map(Some));
+    for logs in [&[two.as_bytes(), one.as_bytes()][..], &[jumping.as_bytes()]] {
+        assert_eq!(imported(logs, options()).unwrap().0.totals(), wanted.totals());
+    }
+}
+
+#[test]
 fn what_lies_outside_of_the_span_is_left_out_and_what_is_silent_is_missing_or_zero() {
     let log = line(0, "/a") + &line(3_600, "/a") + &line(10_800, "/a") + &line(50_000, "/a");
     let start = time::iso(b"2000-10-10T01:00Z").unwrap().unix_s();

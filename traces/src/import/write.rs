@@ -183,7 +183,13 @@ impl<W: Write> Importer<W> {
             (Detected::Unknown, None) => {
                 let line = prefix.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 let begins = line.get(..line.len().min(60)).unwrap_or_default().escape_ascii().to_string();
-                return Err(ImportError::Unknown { input: input.to_owned(), begins });
+                let is_utf16 = prefix.starts_with(b"\xff\xfe") || prefix.starts_with(b"\xfe\xff");
+                let hint = if is_utf16 {
+                    ". It seems to be UTF-16: `iconv -f UTF-16 -t UTF-8` converts it"
+                } else {
+                    ""
+                };
+                return Err(ImportError::Unknown { input: input.to_owned(), begins, hint });
             }
         };
         let is_pcapng = prefix.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]);
