@@ -86,7 +86,8 @@ impl Placement for Placed<'_> {
         (store < self.view.stores.len()).then_some(store)
     }
 
-    /// What an operator has assigned stays, and so does what no handle is known of. A file with unstable writes may be planned for: it moves when they are committed.
+    /// What an operator has assigned stays, and so does what no handle is known of. A file with unstable writes may be planned
+    /// for: it moves when they are committed.
     fn pinned(&self, file: FileId) -> bool {
         matches!(self.assigned.get(file.index()), Some(Some((_, By::Operator))))
             || self.files.handle(file).is_some_and(crate::heat::Handle::is_stand_in)

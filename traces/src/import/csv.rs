@@ -9,7 +9,7 @@
 //! All rows count, whatever their status: who made the table has chosen them.
 
 use super::open::LogFormat;
-use super::request::{Line, Parsed, Request, method, number, number_or_dash};
+use super::request::{Line, Parsed, Request, by_column, method, number, number_or_dash};
 use super::summary::Reason;
 
 /// Most columns of a table.
@@ -93,14 +93,10 @@ impl Table {
             return Err(Reason::Blank);
         }
         let mut row = Request::NONE;
-        let (mut time, mut fields) = (None, Fields { rest: Some(line) });
-        for column in &self.columns {
-            let field = fields.next().ok_or(Reason::Columns)?;
-            self.take(*column, field, &mut row, &mut time)?;
-        }
-        if fields.rest.is_some() {
-            return Err(Reason::Columns);
-        }
+        let mut time = None;
+        by_column(&self.columns, Fields { rest: Some(line) }, |column, field| {
+            self.take(column, field, &mut row, &mut time)
+        })?;
         // The bytes of several requests together say nothing of the file's size.
         row.size = if row.count == 1 { row.bytes } else { 0 };
         row.unix_s = time.ok_or(Reason::Time)?;
@@ -165,37 +161,30 @@ struct Fields<'a> {
     rest: Option<&'a [u8]>,
 }
 
-impl<'a> Fields<'a> {
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let rest = self.rest?;
-        if let Some(quoted) = rest.strip_prefix(b"\"") {
-            let mut end = 0;
-            loop {
-                end += memchr::memchr(b'"', quoted.get(end..)?)?;
-                match quoted.get(end + 1) {
-                    Some(b'"') => end += 2,
-                    Some(b',') => {
-                        self.rest = quoted.get(end + 2..);
-                        return quoted.get(..end);
-                    }
-                    None => {
-                        self.rest = None;
-                        return quoted.get(..end);
-                    }
-                    Some(_) => return None,
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<&'a [u8], Reason>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        let Some(quoted) = rest.strip_prefix(b"\"") else {
+            let end = memchr::memchr(b',', rest).unwrap_or(rest.len());
+            self.rest = rest.get(end + 1..);
+            return Some(Ok(&rest[..end]));
+        };
+        let mut end = 0;
+        while let Some(more) = quoted.get(end..).and_then(|rest| memchr::memchr(b'"', rest)) {
+            end += more;
+            match quoted.get(end + 1) {
+                Some(b'"') => end += 2,
+                None | Some(b',') => {
+                    self.rest = quoted.get(end + 2..);
+                    return Some(Ok(&quoted[..end]));
                 }
+                Some(_) => break,
             }
         }
-        match memchr::memchr(b',', rest) {
-            Some(comma) => {
-                self.rest = rest.get(comma + 1..);
-                rest.get(..comma)
-            }
-            None => {
-                self.rest = None;
-                Some(rest)
-            }
-        }
+        // Quotes that do not end, or within a field.
+        Some(Err(Reason::Columns))
     }
 }
 
@@ -255,6 +244,9 @@ mod tests {
             (b"1,a,-2", Reason::Number),
             (b"1,,2", Reason::Path),
             (b"1,\"a,2", Reason::Columns),
+            (b"1,a,2,\"b", Reason::Columns),
+            (b"1,a,2,", Reason::Columns),
+            (b"1,\"a\"b,2", Reason::Columns),
             (b"99999999999999999,a,9", Reason::FarTime),
             (b"\xff\x00,a,2", Reason::Time),
         ] {

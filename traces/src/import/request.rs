@@ -57,6 +57,18 @@ pub(super) enum Line<'a> {
 /// What becomes of a line: a fault has a reason.
 pub(super) type Parsed<'a> = Result<Line<'a>, Reason>;
 
+/// Gives every field of a line to the column that it stands in. A line with more or fewer fields than columns is bad.
+pub(super) fn by_column<'a, C: Copy>(
+    columns: &[C],
+    mut fields: impl Iterator<Item = Result<&'a [u8], Reason>>,
+    mut take: impl FnMut(C, &'a [u8]) -> Result<(), Reason>,
+) -> Result<(), Reason> {
+    for column in columns {
+        take(*column, fields.next().ok_or(Reason::Columns)??)?;
+    }
+    if fields.next().is_none() { Ok(()) } else { Err(Reason::Columns) }
+}
+
 /// Whether an HTTP method asks for a file, and if so whether it changes it.
 pub(super) fn method(method: &[u8]) -> Option<bool> {
     match method {

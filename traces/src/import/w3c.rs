@@ -5,7 +5,7 @@
 //! option of the import.
 
 use super::common::status;
-use super::request::{Line, Parsed, Request, method, number_or_dash};
+use super::request::{Line, Parsed, Request, by_column, method, number_or_dash};
 use super::summary::Reason;
 use super::time::{self, Moment};
 use super::zone::Clock;
@@ -54,9 +54,8 @@ impl W3c {
         }
         let mut request = Request { is_url: true, ..Request::NONE };
         let (mut date, mut clock, mut asks) = (None, None, true);
-        let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
-        for field in &self.fields {
-            let word = words.next().ok_or(Reason::Columns)?;
+        let words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        by_column(&self.fields, words.map(Ok), |field, word| {
             match field {
                 Field::Date => date = Some(word),
                 Field::Time => clock = Some(word),
@@ -71,10 +70,8 @@ impl W3c {
                 Field::Client => request.client = if word == b"-" { b"" } else { word },
                 Field::Url | Field::Other => {}
             }
-        }
-        if words.next().is_some() {
-            return Err(Reason::Columns);
-        }
+            Ok(())
+        })?;
         request.size = request.bytes;
         request.unix_s = self.time(date, clock.ok_or(Reason::Fields)?)?;
         match request.target {
