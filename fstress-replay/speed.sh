@@ -25,3 +25,17 @@ run --udp --rate 100000
 run --udp --rate 50000
 run --closed 64
 run --udp --closed 64
+# The trace path: a schedule is planned while it is replayed, of LOOKUP, ACCESS, GETATTR and READ. Its server must have the
+# files of the bundled workload, as the responder has.
+[ -n "${1:-}" ] && exit
+trace() {
+	printf 'trace %s: ' "$*"
+	"$bin/fstress-replay" --no-verify --target "$target" --connections 2 --hours 634..635 \
+		--seconds-per-hour "${SECONDS_EACH:-5}" "$@" | grep -E '^(wanted|send lag|INVALID)' | tr '\n' ' '
+	echo
+}
+trace --rate 200000 --rsize 4096
+trace --rate 100000 --rsize 4096
+trace --rate 50000
+trace --model http --rate 50000
+trace --udp --rate 50000 --rsize 4096

@@ -2,7 +2,9 @@
 
 use crate::client::Transport;
 use crate::measure::{HourMeasure, TimeSummary, Times};
-use crate::page::{Chart, Page, Series, percent, rounded};
+use crate::page::chart::Along;
+use crate::page::format::percent;
+use crate::page::load::{LoadPage, Point, rounded};
 use crate::plan::{Mapping, Model, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Calls that may be missing before a replay is invalid, as a part of those that were due.
-pub(crate) const MISSING_PART_MAX: f64 = 0.005;
+const MISSING_PART_MAX: f64 = 0.005;
 
 /// One operation in a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,31 +223,57 @@ impl Summary {
     }
 }
 
-/// Why a send lag makes a run invalid, if it does.
-pub(crate) fn lag_fault(lag: &TimeSummary, lag_ms_max: f64) -> Option<String> {
-    (lag.p99_ms > lag_ms_max).then(|| {
-        format!(
+/// Why a run is not what was asked for, if it is not: calls were late, or were not made, or it was interrupted.
+pub(crate) fn faults(
+    (lag, lag_ms_max): (&TimeSummary, f64),
+    (called, wanted): (u64, u64),
+    outstanding_max: usize,
+) -> Vec<String> {
+    let mut faults = Vec::new();
+    if lag.p99_ms > lag_ms_max {
+        faults.push(format!(
             "send lag: 1 % of the calls were handed to the socket {} ms or more after they were due, {} ms are allowed; \
              this generator (or a connection that the server did not read) could not keep up",
             rounded(lag.p99_ms),
             rounded(lag_ms_max)
-        )
-    })
+        ));
+    }
+    if (called as f64) < wanted as f64 * (1.0 - MISSING_PART_MAX) {
+        faults.push(format!(
+            "{called} of {wanted} calls were made: the others came due while {outstanding_max} calls without an answer \
+             were on their way"
+        ));
+    }
+    faults
+}
+
+/// Why an interrupted run is invalid.
+pub(crate) const INTERRUPTED: &str = "interrupted before its end";
+
+/// The faults of a run at the beginning of its text; nothing for a valid one.
+pub(crate) fn faults_text(faults: &[String]) -> String {
+    if faults.is_empty() { String::new() } else { format!("INVALID:\n  {}\n\n", faults.join("\n  ")) }
+}
+
+/// The send lag in words.
+pub(crate) fn lag_note(lag: &TimeSummary) -> String {
+    format!(
+        "send lag p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms",
+        rounded(lag.p50_ms),
+        rounded(lag.p99_ms),
+        rounded(lag.p999_ms),
+        rounded(lag.max_ms)
+    )
 }
 
 impl ReplayReport {
     /// Says whether the load was the workload's.
-    pub(crate) fn judge(&mut self) {
+    pub(crate) fn judge(&mut self, outstanding_max: usize) {
         let total = &self.total;
-        self.invalid_reasons.extend(lag_fault(&total.lag, self.lag_ms_max));
-        if (total.called as f64) < total.wanted as f64 * (1.0 - MISSING_PART_MAX) {
-            self.invalid_reasons.push(format!(
-                "{} of {} calls were made: the others came due while too many without an answer were on their way",
-                total.called, total.wanted
-            ));
-        }
+        self.invalid_reasons =
+            faults((&total.lag, self.lag_ms_max), (total.called, total.wanted), outstanding_max);
         if self.interrupted {
-            self.invalid_reasons.push("interrupted before its end".into());
+            self.invalid_reasons.push(INTERRUPTED.into());
         }
         self.valid = self.invalid_reasons.is_empty();
     }
@@ -259,60 +287,30 @@ impl ReplayReport {
     /// The report as one page of HTML that needs nothing else.
     #[must_use]
     pub fn page(&self) -> String {
-        let series = |name: &str, value: fn(&Summary) -> Option<f64>| Series {
-            name: name.into(),
-            points: self.hours.iter().map(|hour| (f64::from(hour.hour), value(&hour.summary))).collect(),
-        };
-        let chart = |title: &str, axis: &str, unit: &'static str, series: Vec<Series>| Chart {
-            title: title.into(),
-            axis: axis.into(),
-            unit,
-            x_axis: format!("hour of the workload, {} s each", self.seconds_per_hour),
-            x_unit: "h",
-            shaded: None,
-            series,
-        };
         let mut facts = String::new();
         self.notes(&mut facts);
         let header = ["operation", "called", "good", "errors", "resent", "share"];
         let times = ["mean", "deviation", "p50", "p95", "p99", "p99.9", "p99.99"];
         let total = &self.total;
-        Page {
+        let point = |hour: &HourReport| {
+            let (summary, response) = (&hour.summary, &hour.summary.response);
+            let ms = [response.mean_ms, response.p50_ms, response.p99_ms];
+            Point {
+                response_ms: (response.count > 0).then_some(ms),
+                rates: [summary.wanted_per_s, summary.called_per_s, summary.got_per_s],
+            }
+        };
+        LoadPage {
             title: format!("{} against {}", self.sites.join(", "), self.target),
-            subtitle: self.subtitle(),
+            about: self.subtitle(),
             invalid: self.invalid_reasons.clone(),
-            figures: vec![
-                (format!("{:.0}", total.wanted_per_s), "calls a second wanted".into()),
-                (format!("{:.0}", total.called_per_s), "called".into()),
-                (format!("{:.0}", total.got_per_s), "got".into()),
-                (format!("{} ms", rounded(total.response.p50_ms)), "median response time".into()),
-                (format!("{} ms", rounded(total.response.p99_ms)), "its quantile .99".into()),
-                (format!("{} ms", rounded(total.lag.p99_ms)), "send lag, quantile .99".into()),
-            ],
-            charts: vec![
-                chart(
-                    "Response time over time",
-                    "response time, ms",
-                    "ms",
-                    vec![
-                        series("mean", |hour| (hour.response.count > 0).then_some(hour.response.mean_ms)),
-                        series("median", |hour| (hour.response.count > 0).then_some(hour.response.p50_ms)),
-                        series("quantile .99", |hour| {
-                            (hour.response.count > 0).then_some(hour.response.p99_ms)
-                        }),
-                    ],
-                ),
-                chart(
-                    "Rates over time",
-                    "calls a second",
-                    "calls/s",
-                    vec![
-                        series("wanted", |hour| Some(hour.wanted_per_s)),
-                        series("called", |hour| Some(hour.called_per_s)),
-                        series("got", |hour| Some(hour.got_per_s)),
-                    ],
-                ),
-            ],
+            rates: [total.wanted_per_s, total.called_per_s, total.got_per_s],
+            response: total.response,
+            lag: total.lag,
+            along: Along::Steps(self.hours.iter().map(|hour| u64::from(hour.hour)).collect()),
+            along_axis: format!("hour of the workload, {} s each", self.seconds_per_hour),
+            shaded: None,
+            points: self.hours.iter().map(point).collect(),
             header: header.iter().chain(&times).map(|name| (*name).to_owned()).collect(),
             rows: total.operations.iter().map(row).collect(),
             facts: facts.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
@@ -339,9 +337,7 @@ impl ReplayReport {
     pub fn text(&self) -> String {
         // Writing to a string cannot fail.
         let mut out = format!("{}\n\n", self.subtitle());
-        if !self.valid {
-            let _ = writeln!(out, "INVALID:\n  {}\n", self.invalid_reasons.join("\n  "));
-        }
+        out.push_str(&faults_text(&self.invalid_reasons));
         out.push_str(
             "                      calls a second              |           response from the intended time, ms           |  send lag, ms\n  \
              hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9  p99.99     p50     p99\n",
@@ -385,6 +381,7 @@ impl ReplayReport {
             "\nwanted {:.1} calls/s, called {:.1}, got {:.1}; mean response {:.3} ms",
             total.wanted_per_s, total.called_per_s, total.got_per_s, total.response.mean_ms
         );
+        let _ = writeln!(out, "{}", lag_note(&total.lag));
         if let Some(worst) = self.worst_hour() {
             let _ = writeln!(
                 out,

@@ -1,9 +1,8 @@
 //! An NFSv3 and MOUNT client over TCP or UDP.
 //!
 //! A [`Client`] holds a few connections, each a task of its own that owns its socket and its calls in flight. A call is
-//! submitted as a whole message with a function that receives the answer; it is never waited for by the connection, so any
-//! number of calls (up to [`Options::calls_in_flight_max`]) are pipelined. [`Client::call`] wraps that for those who want
-//! to wait.
+//! handed over as a whole message and never waited for by the connection, so any number of calls (up to
+//! [`Options::calls_in_flight_max`]) are pipelined by those who wait for their own. Load is made over links of its own.
 //!
 //! - TCP: a lost connection is made again with backoff, and the calls in flight are sent again with their XIDs.
 //! - UDP: a call without reply is sent again with its XID after [`Options::udp_timeout`], then after twice that, and so on.
@@ -21,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// How calls travel.
@@ -49,7 +48,7 @@ pub struct Options {
     pub udp_timeout_max: Duration,
     /// TCP: how long a lost connection is tried again before its calls are given up.
     pub reconnect_max: Duration,
-    /// Calls that a connection takes at once, in flight or waiting to be sent; beyond it calls are refused.
+    /// Calls that a connection takes at once, in flight or waiting to be sent; beyond it callers wait.
     pub calls_in_flight_max: usize,
     /// Call from a port below 1024, as servers with `secure` exports want; needs CAP_NET_BIND_SERVICE.
     pub reserved_port: bool,
@@ -99,12 +98,6 @@ pub enum CallError {
         /// How often the call was sent again.
         retransmissions: u32,
     },
-    /// The connection has as many calls as it takes.
-    #[error("{calls_in_flight_max} calls in flight on this connection: the server is slower than the load")]
-    Full {
-        /// The limit.
-        calls_in_flight_max: usize,
-    },
     /// The server refused the credential or the version of RPC.
     #[error("the server denied the call: it does not take this credential (AUTH_SYS) from here")]
     Denied,
@@ -138,37 +131,15 @@ impl Transport {
     }
 }
 
-/// A successful reply: the message, and where its results begin.
-#[derive(Debug, Clone, Copy)]
-pub struct Reply<'a> {
-    /// The whole message.
-    pub message: &'a [u8],
-    /// Where the results begin in it.
-    pub results: usize,
-}
-
-/// What became of a call.
-#[derive(Debug)]
-pub struct Answer<'a> {
-    /// The reply or why there is none.
-    pub reply: Result<Reply<'a>, CallError>,
-    /// When the call was first handed to the socket; `None` if never.
-    pub sent_at: Option<Instant>,
-    /// When the reply was read, or the call given up.
-    pub answered_at: Instant,
-    /// How often the call was sent again.
-    pub retransmissions: u32,
-}
-
-/// Receives the answer to a call, in the connection's task: it must not block.
-pub type OnAnswer = Box<dyn for<'a> FnOnce(Answer<'a>) + Send>;
+/// A reply, and where its results begin in it.
+type Reply = (Vec<u8>, usize);
 
 /// A call on its way to a connection.
 struct Submission {
     xid: u32,
     /// The message without record mark.
     message: Vec<u8>,
-    on_answer: OnAnswer,
+    answer: oneshot::Sender<Result<Reply, CallError>>,
 }
 
 /// A client of one server address.
@@ -238,33 +209,14 @@ impl Client {
         message
     }
 
-    /// Hands a message from [`Client::begin`] to the next connection without waiting; `on_answer` is called exactly once
-    /// unless an error is returned.
-    ///
-    /// # Errors
-    /// [`CallError::Full`] if the connection has all the calls that it takes; [`CallError::Closed`].
-    pub fn submit(&self, message: Vec<u8>, on_answer: OnAnswer) -> Result<(), CallError> {
-        let xid = rpc::xid(&message).unwrap_or_default();
-        self.connection().try_send(Submission { xid, message, on_answer }).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                CallError::Full { calls_in_flight_max: self.options.calls_in_flight_max }
-            }
-            mpsc::error::TrySendError::Closed(_) => CallError::Closed,
-        })
-    }
-
     /// Sends a message from [`Client::begin`] and waits for its reply: the message, and where its results begin.
     ///
     /// # Errors
     /// See [`CallError`].
     pub async fn call(&self, message: Vec<u8>) -> Result<(Vec<u8>, usize), CallError> {
         let xid = rpc::xid(&message).unwrap_or_default();
-        let (sender, receiver) = oneshot::channel();
-        let on_answer: OnAnswer = Box::new(move |answer: Answer<'_>| {
-            // The caller may have stopped waiting; then nobody wants the reply.
-            let _ = sender.send(answer.reply.map(|reply| (reply.message.to_vec(), reply.results)));
-        });
-        let submission = Submission { xid, message, on_answer };
+        let (answer, receiver) = oneshot::channel();
+        let submission = Submission { xid, message, answer };
         self.connection().send(submission).await.map_err(|_| CallError::Closed)?;
         receiver.await.unwrap_or(Err(CallError::Closed))
     }

@@ -1,6 +1,6 @@
 //! The calls in flight on one connection.
 
-use super::{Answer, CallError, Options, Reply, Submission, Transport, unreachable};
+use super::{CallError, Options, Reply, Submission, Transport, unreachable};
 use clockwork_wire::rpc::{self, ReplyBody};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -16,7 +16,7 @@ pub(super) struct Setting {
 
 struct Call {
     submission: Submission,
-    sent_at: Option<Instant>,
+    is_sent: bool,
     give_up_at: Instant,
     /// UDP: time to the next retransmission.
     interval: Duration,
@@ -52,7 +52,7 @@ impl Pending {
         };
         self.timers.push(Reverse((first, xid)));
         let interval = options.udp_timeout;
-        self.calls.insert(xid, Call { submission, sent_at: None, give_up_at, interval, retransmissions: 0 });
+        self.calls.insert(xid, Call { submission, is_sent: false, give_up_at, interval, retransmissions: 0 });
         xid
     }
 
@@ -62,13 +62,10 @@ impl Pending {
     }
 
     /// Notes that a call was handed to the socket. A call that was so before counts as sent again.
-    pub(super) fn mark_sent(&mut self, xid: u32, now: Instant) {
+    pub(super) fn mark_sent(&mut self, xid: u32) {
         let Some(call) = self.calls.get_mut(&xid) else { return };
-        if call.sent_at.is_some() {
-            call.retransmissions += 1;
-        } else {
-            call.sent_at = Some(now);
-        }
+        call.retransmissions += u32::from(call.is_sent);
+        call.is_sent = true;
     }
 
     /// XIDs of all calls in flight, the oldest first.
@@ -99,7 +96,7 @@ impl Pending {
                     after: self.setting.options.call_timeout,
                     retransmissions: call.retransmissions,
                 };
-                self.finish(xid, Err(error), now);
+                self.finish(xid, Err(error));
                 continue;
             }
             again.push(xid);
@@ -112,33 +109,33 @@ impl Pending {
 
     /// Takes a message from the server: answers its call, if there is one. A second reply to a call, or one to a call given up,
     /// finds none, as does anything that is no reply: those are dropped.
-    pub(super) fn receive(&mut self, message: &[u8], now: Instant) {
+    pub(super) fn receive(&mut self, message: &[u8]) {
         let Some(xid) = rpc::xid(message).filter(|xid| self.calls.contains_key(xid)) else { return };
         let reply = match rpc::parse_reply(message) {
             Err(error) => Err(CallError::Malformed { reason: error.to_string() }),
             Ok(rpc::Reply { body: ReplyBody::Denied, .. }) => Err(CallError::Denied),
             Ok(rpc::Reply { body: ReplyBody::Accepted { stat: 0, results }, .. }) => {
-                Ok(Reply { message, results })
+                Ok((message.to_vec(), results))
             }
             Ok(rpc::Reply { body: ReplyBody::Accepted { stat, .. }, .. }) => {
                 Err(CallError::NotAccepted { stat })
             }
         };
-        self.finish(xid, reply, now);
+        self.finish(xid, reply);
     }
 
     /// Gives up all calls.
-    pub(super) fn fail_all(&mut self, error: &std::io::Error, now: Instant) {
+    pub(super) fn fail_all(&mut self, error: &std::io::Error) {
         for xid in self.xids() {
-            self.finish(xid, Err(unreachable(self.setting.target, error)), now);
+            self.finish(xid, Err(unreachable(self.setting.target, error)));
         }
         self.timers.clear();
     }
 
-    fn finish(&mut self, xid: u32, reply: Result<Reply<'_>, CallError>, answered_at: Instant) {
+    fn finish(&mut self, xid: u32, reply: Result<Reply, CallError>) {
         if let Some(call) = self.calls.remove(&xid) {
-            let (sent_at, retransmissions) = (call.sent_at, call.retransmissions);
-            (call.submission.on_answer)(Answer { reply, sent_at, answered_at, retransmissions });
+            // The caller may have stopped waiting; then nobody wants the reply.
+            let _ = call.submission.answer.send(reply);
         }
     }
 }
@@ -146,7 +143,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         for xid in self.xids() {
-            self.finish(xid, Err(CallError::Closed), Instant::now());
+            self.finish(xid, Err(CallError::Closed));
         }
     }
 }

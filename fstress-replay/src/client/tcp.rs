@@ -52,7 +52,7 @@ pub(super) async fn run(stream: TcpStream, mut queue: mpsc::Receiver<Submission>
         let stream = match reconnect(&mut pending, &setting, pause).await {
             Ok(stream) => stream,
             Err(error) => {
-                pending.fail_all(&error, Instant::now());
+                pending.fail_all(&error);
                 // Calls that come now find no server; each is told so, until one can be reached again.
                 match refuse(&mut queue, &mut pending, &setting).await {
                     Some(stream) => stream,
@@ -90,7 +90,7 @@ async fn refuse(
         pending.insert(submission, Instant::now());
         match connect(setting).await {
             Ok(stream) => return Some(stream),
-            Err(error) => pending.fail_all(&error, Instant::now()),
+            Err(error) => pending.fail_all(&error),
         }
     }
 }
@@ -168,7 +168,7 @@ impl Connection {
         if let Some(message) = pending.message(xid) {
             self.unsent.extend_from_slice(&record::mark(message.len()));
             self.unsent.extend_from_slice(message);
-            pending.mark_sent(xid, Instant::now());
+            pending.mark_sent(xid);
         }
     }
 
@@ -193,13 +193,12 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         }
-        let now = Instant::now();
         let mut begin = 0;
         let wrong = io::Error::other;
         while let Progress::Record { end, consumed } =
             self.records.next(&mut self.received[begin..]).map_err(wrong)?
         {
-            pending.receive(&self.received[begin + 4..begin + end], now);
+            pending.receive(&self.received[begin + 4..begin + end]);
             begin += consumed;
             self.has_answered = true;
         }

@@ -67,7 +67,7 @@ fn flush(socket: &UdpSocket, unsent: &mut VecDeque<u32>, pending: &mut Pending) 
             match socket.try_send(message) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Anything else (no listener for a moment, no buffer) is a lost datagram: the timer sends it again.
-                _ => pending.mark_sent(xid, Instant::now()),
+                _ => pending.mark_sent(xid),
             }
         }
         unsent.pop_front();
@@ -77,6 +77,6 @@ fn flush(socket: &UdpSocket, unsent: &mut VecDeque<u32>, pending: &mut Pending) 
 fn receive(socket: &UdpSocket, datagram: &mut [u8], pending: &mut Pending) {
     // Errors are those of earlier sends (nobody listens): the timers deal with them.
     while let Ok(length) = socket.try_recv(datagram) {
-        pending.receive(&datagram[..length], Instant::now());
+        pending.receive(&datagram[..length]);
     }
 }

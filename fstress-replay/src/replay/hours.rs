@@ -98,7 +98,7 @@ impl<'a> Hours<'a> {
             total,
             hours,
         };
-        report.judge();
+        report.judge(spec.run.outstanding_max);
         report
     }
 }

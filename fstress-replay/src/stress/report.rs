@@ -8,8 +8,10 @@ use super::{Loop, StressSpec};
 use crate::client::Transport;
 use crate::client::nfs::Sizes;
 use crate::measure::{TimeSummary, Times};
-use crate::page::{Chart, Page, Series, percent, rounded};
-use crate::report::{MISSING_PART_MAX, lag_fault, times_text};
+use crate::page::chart::{Along, Shaded};
+use crate::page::format::percent;
+use crate::page::load::{LoadPage, Point, rounded};
+use crate::report::{INTERRUPTED, faults, faults_text, lag_note, times_text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -246,16 +248,11 @@ impl StressReport {
     /// Says whether the load was the one that was asked for.
     fn judge(&mut self, spec: &StressSpec) {
         if self.closed_outstanding.is_none() {
-            self.invalid_reasons.extend(lag_fault(&self.lag, self.lag_ms_max));
-            if (self.called as f64) < self.wanted as f64 * (1.0 - MISSING_PART_MAX) {
-                self.invalid_reasons.push(format!(
-                    "{} of {} calls were made: the others came due while {} calls without an answer were on their way",
-                    self.called, self.wanted, spec.run.outstanding_max,
-                ));
-            }
+            let calls = (self.called, self.wanted);
+            self.invalid_reasons = faults((&self.lag, self.lag_ms_max), calls, spec.run.outstanding_max);
         }
         if self.interrupted {
-            self.invalid_reasons.push("interrupted before its end".into());
+            self.invalid_reasons.push(INTERRUPTED.into());
         }
         self.valid = self.invalid_reasons.is_empty();
     }
@@ -271,13 +268,7 @@ impl StressReport {
     pub fn text(&self) -> String {
         // Writing to a string cannot fail.
         let mut out = format!("{}\n{}\n\n", self.title(), self.subtitle());
-        if !self.valid {
-            out.push_str("INVALID:\n");
-            for reason in &self.invalid_reasons {
-                let _ = writeln!(out, "  {reason}");
-            }
-            out.push('\n');
-        }
+        out.push_str(&faults_text(&self.invalid_reasons));
         out.push_str(
             "operation       called      good errors unsupp resent  share wanted    mean     dev     p50     p95     p99   p99.9  p99.99  ms\n",
         );
@@ -360,13 +351,7 @@ impl StressReport {
                 self.read_bytes_per_s / 1e6,
                 self.written_bytes_per_s / 1e6
             ),
-            format!(
-                "send lag p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms",
-                rounded(self.lag.p50_ms),
-                rounded(self.lag.p99_ms),
-                rounded(self.lag.p999_ms),
-                rounded(self.lag.max_ms)
-            ),
+            lag_note(&self.lag),
         ];
         for load in &self.workloads {
             notes.push(format!(
@@ -403,21 +388,6 @@ impl StressReport {
     /// The report as one page of HTML that needs nothing else.
     #[must_use]
     pub fn page(&self) -> String {
-        let at = |moment: &Moment| moment.at_s + self.moment_s / 2.0;
-        let series = |name: &str, value: fn(&Moment) -> Option<f64>| Series {
-            name: name.into(),
-            points: self.timeline.iter().map(|moment| (at(moment), value(moment))).collect(),
-        };
-        let measured = (self.phases_s[0], self.phases_s[0] + self.phases_s[1]);
-        let chart = |title: &str, axis: &str, unit: &'static str, series: Vec<Series>| Chart {
-            title: title.into(),
-            axis: axis.into(),
-            unit,
-            x_axis: "seconds since the start".into(),
-            x_unit: "s",
-            shaded: Some((measured, "measured".into())),
-            series,
-        };
         let mut facts = self.notes();
         facts.insert(
             0,
@@ -426,40 +396,24 @@ impl StressReport {
                 self.data_bytes_max[0], self.data_bytes_max[1]
             ),
         );
-        Page {
+        let point = |moment: &Moment| Point {
+            response_ms: (moment.mean_ms.zip(moment.p50_ms).zip(moment.p99_ms))
+                .map(|((mean, median), p99)| [mean, median, p99]),
+            rates: [moment.wanted_per_s, moment.called_per_s, moment.got_per_s],
+        };
+        let middle = |moment: &Moment| moment.at_s + self.moment_s / 2.0;
+        let measured = (self.phases_s[0], self.phases_s[0] + self.phases_s[1]);
+        LoadPage {
             title: self.title(),
-            subtitle: self.subtitle(),
+            about: self.subtitle(),
             invalid: self.invalid_reasons.clone(),
-            figures: vec![
-                (format!("{:.0}", self.wanted_per_s), "calls a second wanted".into()),
-                (format!("{:.0}", self.called_per_s), "called".into()),
-                (format!("{:.0}", self.got_per_s), "got".into()),
-                (format!("{} ms", rounded(self.response.p50_ms)), "median response time".into()),
-                (format!("{} ms", rounded(self.response.p99_ms)), "its quantile .99".into()),
-                (format!("{} ms", rounded(self.lag.p99_ms)), "send lag, quantile .99".into()),
-            ],
-            charts: vec![
-                chart(
-                    "Response time over time",
-                    "response time, ms",
-                    "ms",
-                    vec![
-                        series("mean", |moment| moment.mean_ms),
-                        series("median", |moment| moment.p50_ms),
-                        series("quantile .99", |moment| moment.p99_ms),
-                    ],
-                ),
-                chart(
-                    "Rates over time",
-                    "calls a second",
-                    "calls/s",
-                    vec![
-                        series("wanted", |moment| Some(moment.wanted_per_s)),
-                        series("called", |moment| Some(moment.called_per_s)),
-                        series("got", |moment| Some(moment.got_per_s)),
-                    ],
-                ),
-            ],
+            rates: [self.wanted_per_s, self.called_per_s, self.got_per_s],
+            response: self.response,
+            lag: self.lag,
+            along: Along::Points(self.timeline.iter().map(middle).collect()),
+            along_axis: "seconds since the start".into(),
+            shaded: Some(Shaded { range: measured, name: "measured" }),
+            points: self.timeline.iter().map(point).collect(),
             header: [
                 "operation",
                 "called",

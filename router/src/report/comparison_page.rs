@@ -1,12 +1,13 @@
 //! The comparison as one page of HTML, with the paper's figures 2 to 5.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use fstress_replay::page::chart::{Along, Chart, Level, Series, Shaded, legend};
+use fstress_replay::page::{figures, frame};
+use maud::{Markup, html};
 
-use super::chart::{Chart, Level, Series, legend};
 use super::comparison::{Comparison, ForecastPeriod, MoveReport, PASSES, PassReport};
-use super::format::{ms, percent, thousands, three_digits, utc};
+use super::format::{ms, percent, thousands, three_digits};
 use super::model::Report;
-use super::page::{facts, hot_files, hours, mount, names, requests_chart, response_chart};
+use super::page::{facts, footer, hot_files, hours, mount, names, requests_chart, response_chart};
 
 /// Moves on the page; the JSON has all.
 const MOVES_SHOWN: usize = 60;
@@ -15,47 +16,50 @@ const MOVES_SHOWN: usize = 60;
 #[must_use]
 pub fn comparison_page(report: &Report, comparison: &Comparison) -> String {
     let body = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (report.title) }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body { main {
-                h1 { (report.title) }
-                p class="lead" { (report.subtitle) }
-                (key_figures(comparison))
-                (passes(report, comparison))
-                (without_control(report))
-                (forecasts(report, comparison))
-                (beside_the_paper(comparison))
-                (moves(&comparison.moves))
-                (hot_files(report))
-                section { details { summary { "All hours as a table" } div class="scroll" { (hour_table(report, comparison)) } } }
-                (mount(report))
-                (facts(report))
-                footer { "Written by Clockwork on " (utc(report.created_unix_ms)) ". The same figures, and more, are in report.json." }
-            } }
-        }
+        (key_figures(comparison))
+        (passes(report, comparison))
+        (without_control(report))
+        (forecasts(report, comparison))
+        (beside_the_paper(comparison))
+        (moves(&comparison.moves))
+        (hot_files(report))
+        section { details { summary { "All hours as a table" } div class="scroll" { (hour_table(report, comparison)) } } }
+        (mount(report))
+        (facts(report))
     };
-    body.into_string()
+    frame(&report.title, &report.subtitle, &body, &footer(report))
 }
 
 fn key_figures(comparison: &Comparison) -> Markup {
-    let figure = |value: String, what: String| html! { div class="figure" { b { (value) } span { (what) } } };
     let [base, fixed, adjusted] = comparison.passes();
     let (hours, files) = comparison.moved();
     let of = base.periods.len();
-    html! {
-        div class="figures" {
-            (figure(format!("{} of {of}", adjusted.met), format!("hours within the objective with Clockwork; {} under the default rule, {} with one static assignment", base.met, fixed.met)))
-            (figure(three_digits(adjusted.worst_over_base), format!("of the default rule's worst hour: {} ms instead of {} ms", ms(Some(adjusted.worst_ms)), ms(Some(base.worst_ms)))))
-            (figure(adjusted.harmed.to_string(), format!("hours harmed: over the objective and slower than under the default rule (static: {})", fixed.harmed)))
-            (figure(files.to_string(), format!("files moved, before {hours} of {of} hours")))
-        }
-    }
+    let shown = [
+        (
+            format!("{} of {of}", adjusted.met),
+            format!(
+                "hours within the objective with Clockwork; {} under the default rule, {} with one static assignment",
+                base.met, fixed.met
+            ),
+        ),
+        (
+            three_digits(adjusted.worst_over_base),
+            format!(
+                "of the default rule's worst hour: {} ms instead of {} ms",
+                ms(Some(adjusted.worst_ms)),
+                ms(Some(base.worst_ms))
+            ),
+        ),
+        (
+            adjusted.harmed.to_string(),
+            format!(
+                "hours harmed: over the objective and slower than under the default rule (static: {})",
+                fixed.harmed
+            ),
+        ),
+        (files.to_string(), format!("files moved, before {hours} of {of} hours")),
+    ];
+    figures(&shown, false)
 }
 
 fn passes(report: &Report, comparison: &Comparison) -> Markup {
@@ -69,8 +73,9 @@ fn passes(report: &Report, comparison: &Comparison) -> Markup {
         label: "Chart: the slowest store's mean response time in each hour, by pass".into(),
         axis: "slowest store's mean, ms",
         unit: "ms",
-        hours: hours(report),
-        peak: peak(report),
+        along: Along::Steps(hours(report)),
+        along_axis: "hour",
+        shaded: shaded(report),
         series: series.collect(),
         band: Vec::new(),
         level: Some(Level { value: objective.ms, name: &line }),
@@ -127,6 +132,10 @@ fn peak(report: &Report) -> Option<usize> {
     report.periods.iter().position(|period| period.hour == hour)
 }
 
+fn shaded(report: &Report) -> Option<Shaded<'static>> {
+    peak(report).map(|place| Shaded::step(place, "peak hour"))
+}
+
 fn forecasts(report: &Report, comparison: &Comparison) -> Markup {
     let forecast = &comparison.forecast;
     let part = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), percent);
@@ -162,8 +171,9 @@ fn forecast_chart<'a>(report: &Report, store: &str, periods: &[&ForecastPeriod])
         label: format!("Chart: forecast and actual mean response time of {store}"),
         axis: "mean response time, ms",
         unit: "ms",
-        peak: peak(report),
-        hours,
+        along: Along::Steps(hours),
+        along_axis: "hour",
+        shaded: shaded(report),
         series: vec![
             Series { name: "actual", values: actual },
             Series { name: "forecast", values: forecast },

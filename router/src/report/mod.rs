@@ -11,7 +11,6 @@ mod comparison_table;
 mod format;
 mod model;
 mod page;
-mod scale;
 mod table;
 
 pub use comparison::{

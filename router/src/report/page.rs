@@ -1,8 +1,10 @@
 //! The report as one page of HTML.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use fstress_replay::page;
+use fstress_replay::page::chart::{Along, COLOURS, Chart, Series, Shaded, legend};
+use maud::{Markup, html};
 
-use super::chart::{COLOURS, Chart, Series, legend, shares};
+use super::chart::shares;
 use super::format::{bytes, duration, ms, percent, thousands, three_digits, utc};
 use super::model::{Findings, Report};
 
@@ -12,28 +14,20 @@ const HOT_FILES_SHOWN: usize = 25;
 /// The page: complete in itself (no script, nothing fetched), readable on a telephone and in the dark.
 pub fn page(report: &Report) -> String {
     let body = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (report.title) }
-                style { (PreEscaped(include_str!("style.css"))) }
-            }
-            body { main {
-                h1 { (report.title) }
-                p class="lead" { (report.subtitle) }
-                @match &report.findings {
-                    Some(findings) => (measured(report, findings)),
-                    None => section { p { "No call was answered in the time of this report, so there is nothing to show." } },
-                }
-                (mount(report))
-                (facts(report))
-                footer { "Written by Clockwork on " (utc(report.created_unix_ms)) ". The same figures, and more, are in report.json." }
-            } }
+        @match &report.findings {
+            Some(findings) => (measured(report, findings)),
+            None => section { p { "No call was answered in the time of this report, so there is nothing to show." } },
         }
+        (mount(report))
+        (facts(report))
     };
-    body.into_string()
+    page::frame(&report.title, &report.subtitle, &body, &footer(report))
+}
+
+/// Who wrote the page, and when.
+pub(super) fn footer(report: &Report) -> String {
+    let written = utc(report.created_unix_ms);
+    format!("Written by Clockwork on {written}. The same figures, and more, are in report.json.")
 }
 
 fn measured(report: &Report, findings: &Findings) -> Markup {
@@ -73,15 +67,28 @@ pub(super) fn names(report: &Report) -> Markup {
 fn key_figures(report: &Report, findings: &Findings) -> Markup {
     let length = report.periods.iter().map(|period| period.length_ms).sum();
     let even = 1.0 / report.stores.len().max(1) as f64;
-    let figure = |value: String, what: String| html! { div class="figure" { b { (value) } span { (what) } } };
-    html! {
-        div class="figures" {
-            (figure(thousands(report.requests), format!("requests in {} periods, measured over {}", report.periods.len(), duration(length))))
-            (figure(percent(findings.busiest_share), format!("went to the busiest store, {}; an even split is {}", findings.busiest_store, percent(even))))
-            (figure(format!("{} ms", three_digits(findings.slowest_peak_ms)), format!("mean response of the slowest store, {}, in the peak hour", findings.slowest_store)))
-            (figure(format!("{} ms", three_digits(findings.fastest_peak_ms)), format!("mean response of the fastest store, {}, in the same hour", findings.fastest_store)))
-        }
-    }
+    let ms = |value: f64| format!("{} ms", three_digits(value));
+    let (periods, over) = (report.periods.len(), duration(length));
+    let figures = [
+        (thousands(report.requests), format!("requests in {periods} periods, measured over {over}")),
+        (
+            percent(findings.busiest_share),
+            format!(
+                "went to the busiest store, {}; an even split is {}",
+                findings.busiest_store,
+                percent(even)
+            ),
+        ),
+        (
+            ms(findings.slowest_peak_ms),
+            format!("mean response of the slowest store, {}, in the peak hour", findings.slowest_store),
+        ),
+        (
+            ms(findings.fastest_peak_ms),
+            format!("mean response of the fastest store, {}, in the same hour", findings.fastest_store),
+        ),
+    ];
+    page::figures(&figures, false)
 }
 
 fn explanation(report: &Report, findings: &Findings) -> Markup {
@@ -144,8 +151,9 @@ fn chart<'a>(
         label: format!("Chart: {label}"),
         axis,
         unit,
-        hours: hours(report),
-        peak,
+        along: Along::Steps(hours(report)),
+        along_axis: "hour",
+        shaded: peak.map(|place| Shaded::step(place, "peak hour")),
         series: series.collect(),
         band: Vec::new(),
         level: None,

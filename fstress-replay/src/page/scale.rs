@@ -54,7 +54,7 @@ impl Scale {
 }
 
 /// The next of 1, 2, 2.5 and 5 times a power of ten.
-fn round_step(step: f64) -> f64 {
+pub(super) fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let digit = [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().find(|digit| digit * power >= step * 0.999_999);
     digit.unwrap_or(10.0) * power
