@@ -1,6 +1,6 @@
 //! Policies that run the router's own controller, with forecasts, with the last period's heat or with the truth.
 
-use super::day::{Expected, Planner, Sent, Wanted};
+use super::day::{Expected, Planner, Sent, Shared, Wanted};
 use super::demand::{DAY, Demand, PeriodHeat, signed};
 use super::plexes::SimPlex;
 use super::policies::PolicyKind;
@@ -11,11 +11,16 @@ use clockwork_forecaster::controller::{
     PlexView, Settings, StoreReport, StoreState, StoreView,
 };
 use clockwork_forecaster::objective::Objective;
-use clockwork_forecaster::plan::{Heat, PlanSettings};
+use clockwork_forecaster::plan::{Heat, PlanSettings, ReadShare};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Confidence of the objective: the paper's.
 const CONFIDENCE: f64 = 0.66;
+/// Stores that may share a file where a policy shares files at all.
+const REPLICAS_MAX: usize = 4;
+/// Part of all requests from which on it is told how many of a file's requests are reads.
+const READS_TOLD: f64 = 0.01;
 /// Periods kept in a policy's history: those of the day and of the one before.
 const STORE_PERIODS: usize = 2 * DAY;
 
@@ -71,6 +76,8 @@ pub struct Controlled<'a> {
     home: &'a [u16],
     start: i64,
     watches: bool,
+    /// The stores that share a file, as decided.
+    shares: BTreeMap<FileId, Vec<ReadShare>>,
 }
 
 impl<'a> Controlled<'a> {
@@ -87,13 +94,14 @@ impl<'a> Controlled<'a> {
         objective_ms: f64,
     ) -> anyhow::Result<Self> {
         let paper = kind == PolicyKind::Paper;
-        let watches = kind == PolicyKind::Clockwork;
+        let watches = matches!(kind, PolicyKind::Clockwork | PolicyKind::ClockworkReplicas);
         let defaults = Settings::default();
         let plan = if paper { PlanSettings::paper() } else { defaults.plan };
+        let replicas_max = if kind == PolicyKind::ClockworkReplicas { REPLICAS_MAX } else { plan.replicas_max };
         let settings = Settings {
             objective: Objective { response_ms: objective_ms, confidence: CONFIDENCE },
             mode: Mode::Control,
-            plan: PlanSettings { moves_max: moves_max(plex), ..plan },
+            plan: PlanSettings { moves_max: moves_max(plex), replicas_max, ..plan },
             guard: if watches { defaults.guard } else { None },
             ..defaults
         };
@@ -117,6 +125,7 @@ impl<'a> Controlled<'a> {
             home: &plex.home,
             start: i64::from(demand.start),
             watches,
+            shares: BTreeMap::new(),
         };
         for (index, stores) in before.iter().enumerate() {
             let at = policy.start - signed(before.len() - index);
@@ -140,8 +149,11 @@ impl<'a> Controlled<'a> {
     /// Records what the stores did; what single files did is in the shared forecasts.
     fn observe(&mut self, period: i64, heat: &[f32], stores: &[StorePeriod]) {
         let unlisted = heat.iter().map(|n| f64::from(*n)).sum();
-        let report =
-            PeriodReport { period, stores: self.store_reports(stores), unlisted, ..PeriodReport::default() };
+        let hot = heat.iter().enumerate().filter(|(_, n)| f64::from(**n) >= READS_TOLD * unlisted);
+        // Every request of a simulated file is a read.
+        let reads = hot.map(|(file, _)| (FileId(u32::try_from(file).unwrap_or(u32::MAX)), 1.0)).collect();
+        let stores = self.store_reports(stores);
+        let report = PeriodReport { period, stores, unlisted, reads, ..PeriodReport::default() };
         // Refused are periods that go back, which these do not.
         let _ = self.controller.observe(&report);
     }
@@ -175,6 +187,7 @@ fn rows(periods: &[&Vec<f32>]) -> Heat {
 struct Places<'a> {
     home: &'a [u16],
     place: &'a [u16],
+    shares: &'a BTreeMap<FileId, Vec<ReadShare>>,
 }
 
 impl Placement for Places<'_> {
@@ -188,6 +201,12 @@ impl Placement for Places<'_> {
     fn pinned(&self, _: FileId) -> bool {
         false
     }
+    fn replicated(&self) -> Vec<FileId> {
+        self.shares.keys().copied().collect()
+    }
+    fn shares(&self, file: FileId) -> Vec<ReadShare> {
+        self.shares.get(&file).cloned().unwrap_or_default()
+    }
 }
 
 fn sent(decision: &Decision) -> Vec<Sent> {
@@ -198,7 +217,7 @@ fn sent(decision: &Decision) -> Vec<Sent> {
 impl Planner for Controlled<'_> {
     fn plan(&mut self, period: usize, place: &[u16]) -> Wanted {
         let forecasts = self.heat(period);
-        let places = Places { home: self.home, place };
+        let places = Places { home: self.home, place, shares: &self.shares };
         let decision =
             self.controller.decide(&forecasts, &PlexView { stores: &self.stores, placement: &places });
         let mut expected = vec![None; self.stores.len()];
@@ -210,7 +229,15 @@ impl Planner for Controlled<'_> {
                 });
             }
         }
-        Wanted { sent: sent(&decision), expected }
+        let shared = decision.replications.iter().map(|change| {
+            self.shares.remove(&change.file);
+            if change.stores.len() > 1 {
+                self.shares.insert(change.file, change.stores.clone());
+            }
+            Shared { file: change.file.index(), parts: change.parts.1.clone() }
+        });
+        let shared = shared.collect();
+        Wanted { sent: sent(&decision), shared, expected }
     }
 
     fn within(
@@ -228,7 +255,7 @@ impl Planner for Controlled<'_> {
             unlisted: 0.0,
             stores: self.store_reports(stores),
         };
-        let places = Places { home: self.home, place };
+        let places = Places { home: self.home, place, shares: &self.shares };
         let decision = self.controller.within(&open, &PlexView { stores: &self.stores, placement: &places });
         decision.as_ref().map(sent).unwrap_or_default()
     }

@@ -12,6 +12,16 @@ pub struct Sent {
     pub to: usize,
 }
 
+/// A file whose reads several stores share from now on; one store: it is read there alone again. All requests of simulated
+/// files are reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shared {
+    /// Index of the file.
+    pub file: usize,
+    /// Index of each store, its home first, and the part of the requests that it gets.
+    pub parts: Vec<(usize, f64)>,
+}
+
 /// A store's response time as a policy expected it for the period to come, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
@@ -26,6 +36,8 @@ pub struct Expected {
 pub struct Wanted {
     /// Files to move, in this order.
     pub sent: Vec<Sent>,
+    /// Files that other stores share from now on.
+    pub shared: Vec<Shared>,
     /// By store, what is expected of the period to come with the files as wanted; empty where a policy expects nothing.
     pub expected: Vec<Option<Expected>>,
 }
@@ -75,6 +87,8 @@ pub struct Day {
     pub expected: Vec<Vec<Option<Expected>>>,
     /// Every move.
     pub moves: Vec<Moved>,
+    /// How often the stores changed that share a file.
+    pub replications: usize,
 }
 
 impl Day {
@@ -106,6 +120,8 @@ pub fn pass(demand: &Demand, world: &mut World<'_>, mut planner: Option<&mut dyn
         if let Some(planner) = planner.as_deref_mut() {
             let wanted = planner.plan(period, world.place());
             apply(world, &wanted.sent, (period, 0), &mut day.moves);
+            wanted.shared.iter().for_each(|shared| world.share_file(shared.file, &shared.parts));
+            day.replications += wanted.shared.len();
             day.expected.push(wanted.expected);
         }
         let mut seen: Vec<f32> = vec![0.0; heat.total.len()];

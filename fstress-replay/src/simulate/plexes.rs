@@ -39,6 +39,8 @@ pub enum PlexKind {
     HotFile,
     /// Tight, with `campus` at weight 1 instead of .3
     FullCampus,
+    /// Tight, with one file that has half of all requests (only where asked for)
+    HalfFile,
 }
 
 /// Which demand a plex has: plexes with the same one share its forecasts.
@@ -54,13 +56,17 @@ pub enum DemandKind {
     HotFile,
     /// With `campus` at weight 1.
     FullCampus,
+    /// With a file that is half of it.
+    HalfFile,
 }
 
 /// Part of all requests that the hot file has.
 const HOT_SHARE: f64 = 0.25;
+/// The same where it has half of them.
+const HALF_SHARE: f64 = 0.5;
 
 impl PlexKind {
-    /// All of them.
+    /// All that are simulated unless some are chosen.
     pub const ALL: [Self; 6] =
         [Self::Loose, Self::Tight, Self::TightBatch, Self::TightJumps, Self::HotFile, Self::FullCampus];
 
@@ -85,6 +91,7 @@ impl PlexKind {
             Self::TightJumps => DemandKind::Jumps,
             Self::HotFile => DemandKind::HotFile,
             Self::FullCampus => DemandKind::FullCampus,
+            Self::HalfFile => DemandKind::HalfFile,
         }
     }
 
@@ -98,6 +105,7 @@ impl PlexKind {
             Self::TightJumps => "tight-jumps",
             Self::HotFile => "hot-file",
             Self::FullCampus => "full-campus",
+            Self::HalfFile => "half-file",
         }
     }
 }
@@ -152,7 +160,11 @@ impl DemandKind {
     #[must_use]
     pub fn hot(self, workload: &Workload, seed: u64) -> Option<(usize, f64)> {
         let file = || rng_for(seed, "hot file", 0).random_range(0..workload.files().len().max(1));
-        (self == Self::HotFile).then(|| (file(), HOT_SHARE))
+        match self {
+            Self::HotFile => Some((file(), HOT_SHARE)),
+            Self::HalfFile => Some((file(), HALF_SHARE)),
+            _ => None,
+        }
     }
 }
 

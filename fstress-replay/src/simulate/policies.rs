@@ -32,6 +32,8 @@ pub enum PolicyKind {
     Clockwork,
     /// Clockwork without the guard
     ClockworkNoGuard,
+    /// Clockwork, which may let two to four stores share a file that no single one carries (only where asked for)
+    ClockworkReplicas,
     /// Clockwork's planner on the true heat of the period to come
     Oracle,
     /// A near-optimal assignment for each period, with true heat and true response curves, and moves for nothing
@@ -39,7 +41,7 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// All of them.
+    /// All that run unless some are chosen.
     pub const ALL: [Self; 10] = [
         Self::Default,
         Self::Static,
@@ -65,6 +67,7 @@ impl PolicyKind {
             Self::Paper => "paper",
             Self::Clockwork => "clockwork",
             Self::ClockworkNoGuard => "clockwork-no-guard",
+            Self::ClockworkReplicas => "clockwork-replicas",
             Self::Oracle => "oracle",
             Self::Best => "best",
         }
@@ -83,7 +86,15 @@ impl PolicyKind {
     /// Whether it runs the controller.
     #[must_use]
     pub fn plans(self) -> bool {
-        matches!(self, Self::Reactive | Self::Paper | Self::Clockwork | Self::ClockworkNoGuard | Self::Oracle)
+        matches!(
+            self,
+            Self::Reactive
+                | Self::Paper
+                | Self::Clockwork
+                | Self::ClockworkNoGuard
+                | Self::ClockworkReplicas
+                | Self::Oracle
+        )
     }
 }
 

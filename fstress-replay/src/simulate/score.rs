@@ -48,6 +48,8 @@ pub struct Score {
     pub worst_over_reactive: f64,
     /// Moves.
     pub moves: f64,
+    /// How often the stores changed that share a file.
+    pub replications: f64,
     /// Periods with moves.
     pub periods_with_moves: f64,
     /// Moves of a file back to a store that it left less than six periods ago.
@@ -81,6 +83,7 @@ impl Score {
                 .reactive
                 .map_or(f64::NAN, |day| worst(&maxima) / worst(&day.maxima())),
             moves: day.moves.len() as f64,
+            replications: day.replications as f64,
             periods_with_moves: moving.len() as f64,
             returns_within_6: returns(&day.moves) as f64,
             false_alarms,
@@ -158,6 +161,8 @@ pub struct Summary {
     pub coverage66: Option<f64>,
     /// Mean moves a day.
     pub moves: f64,
+    /// Mean times a day that the stores changed which share a file.
+    pub replications: f64,
     /// Mean periods a day with moves.
     pub periods_with_moves: f64,
     /// Mean moves a day of a file back to a store that it left less than six periods ago.
@@ -193,6 +198,7 @@ impl Summary {
             response_median_error: errors.get(errors.len() / 2).map(|e| f64::from(e.0)),
             coverage66: finite(errors.iter().filter(|e| e.1).count() as f64 / count),
             moves: mean(&|s| s.moves),
+            replications: mean(&|s| s.replications),
             periods_with_moves: mean(&|s| s.periods_with_moves),
             returns_within_6: mean(&|s| s.returns_within_6),
             false_alarms_in_48: 48.0 * sum(&|s| s.false_alarms) / sum(&|s| s.quiet_periods).max(1.0),

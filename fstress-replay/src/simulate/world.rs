@@ -4,6 +4,7 @@ use super::demand::{PeriodHeat, SIXTHS, rng_for, signed};
 use super::plexes::SimPlex;
 use super::queue::{Served, Station};
 use rand::{Rng, rngs::SmallRng};
+use std::collections::BTreeMap;
 
 /// Bytes of a file that one read brings into a store's cache.
 const BLOCK_BYTES: u64 = 8 << 10;
@@ -40,6 +41,16 @@ impl StorePeriod {
     }
 }
 
+/// A store that shares a file.
+#[derive(Debug, Clone, Copy)]
+struct Replica {
+    store: usize,
+    /// Part of the file's requests.
+    part: f32,
+    /// Reads that still find cold blocks here.
+    cold: f32,
+}
+
 /// A plex with the files where a policy has put them.
 #[derive(Debug, Clone)]
 pub struct World<'a> {
@@ -52,6 +63,8 @@ pub struct World<'a> {
     cold: Vec<f32>,
     /// By file: its blocks.
     blocks: Vec<f32>,
+    /// The stores of files that several share.
+    shared: BTreeMap<usize, Vec<Replica>>,
     /// By store: calls held now.
     held: Vec<usize>,
     /// Store whose turn it is.
@@ -71,6 +84,7 @@ impl<'a> World<'a> {
             place: plex.home.clone(),
             cold: vec![0.0; blocks.len()],
             blocks,
+            shared: BTreeMap::new(),
             held: vec![0; stores],
             turn: 0,
             served: vec![Served::default(); stores],
@@ -94,6 +108,30 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Lets several stores share a file, the first of them its home; caches are cold where it is new. One store: it is
+    /// there alone.
+    pub fn share_file(&mut self, file: usize, parts: &[(usize, f64)]) {
+        let (Some(place), Some((home, _))) = (self.place.get_mut(file), parts.first()) else { return };
+        let before = match self.shared.remove(&file) {
+            Some(replicas) => replicas,
+            None => vec![Replica { store: usize::from(*place), part: 1.0, cold: self.cold[file] }],
+        };
+        let cold = |store: usize| {
+            before.iter().find(|known| known.store == store).map_or(self.blocks[file], |known| known.cold)
+        };
+        *place = u16::try_from(*home).unwrap_or(u16::MAX);
+        self.cold[file] = cold(*home);
+        if parts.len() > 1 {
+            let replica = |(store, part): &(usize, f64)| Replica {
+                store: *store,
+                part: *part as f32,
+                cold: cold(*store),
+            };
+            let replicas = parts.iter().map(replica).collect();
+            self.shared.insert(file, replicas);
+        }
+    }
+
     /// Puts every file where it is said to be, with warm caches.
     pub fn place_warm(&mut self, place: &[u16]) {
         self.place.copy_from_slice(place);
@@ -109,6 +147,16 @@ impl<'a> World<'a> {
         if self.routing == Routing::Files {
             let (mut loads, mut cold) = (vec![0.0; stores], vec![0.0; stores]);
             for (file, n) in part.iter().enumerate() {
+                if let Some(replicas) = self.shared.get_mut(&file) {
+                    for replica in replicas {
+                        let reads = n * replica.part;
+                        let missed = replica.cold.min(reads);
+                        replica.cold -= missed;
+                        loads[replica.store] += f64::from(reads);
+                        cold[replica.store] += f64::from(missed);
+                    }
+                    continue;
+                }
                 let store = usize::from(self.place[file]);
                 loads[store] += f64::from(*n);
                 if self.cold[file] > 0.0 {
@@ -239,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_base_misses_eleven_periods_of_every_plex_and_the_plex_could_carry_all() {
-        for kind in PlexKind::ALL {
+        for kind in PlexKind::ALL.into_iter().chain([PlexKind::HalfFile]) {
             let (plex, demand, bytes) = made(kind, 5);
             assert!(plex.utilisation(&demand) <= PLEX_UTILISATION_MAX + 1e-9);
             let mut world = World::new(&plex, Routing::Files, bytes.into_iter(), 5);
@@ -283,6 +331,35 @@ mod tests {
         // A quarter of the reads find a cold block: the mean service time doubles.
         assert!((run(true, 100) / unloaded(1) / 2.0 - 1.0).abs() < 0.25);
         assert!((run(true, 1) / unloaded(1) - 1.0).abs() < 0.2);
+    }
+
+    #[test]
+    fn a_shared_file_loads_its_stores_by_parts_and_is_cold_where_it_is_new() {
+        let (mut plex, demand, bytes) = made(PlexKind::Tight, 1);
+        plex.home.fill(0);
+        let mut heat = demand.day[0].clone();
+        heat.sixths.iter_mut().for_each(|part| part.fill(0.0));
+        heat.sixths.iter_mut().for_each(|part| part[3] = 400.0);
+        let mut world = World::new(&plex, Routing::Files, std::iter::repeat_n(100 * 8192, bytes.len()), 1);
+        let requests = |world: &mut World<'_>| {
+            (0..6).for_each(|sixth| world.pass(&heat, sixth));
+            world.take().iter().map(|store| store.requests).collect::<Vec<_>>()
+        };
+        world.share_file(3, &[(0, 0.75), (2, 0.25)]);
+        world.pass(&heat, 0);
+        let first = world.take();
+        assert!((first[0].response_ms / plex.stores[0].truth(0).0 - 1.0).abs() < 0.2, "warm at its home");
+        // Each of a hundred reads finds a cold block: five times the service time.
+        assert!(first[2].response_ms / plex.stores[2].truth(0).0 > 3.5, "cold where it is new");
+        let shared = requests(&mut world);
+        assert!(
+            (shared[0] / 1800.0 - 1.0).abs() < 0.1 && (shared[2] / 600.0 - 1.0).abs() < 0.15,
+            "{shared:?}"
+        );
+        world.share_file(3, &[(2, 1.0)]);
+        assert_eq!(world.place()[3], 2);
+        let alone = requests(&mut world);
+        assert!(alone[0] == 0.0 && (alone[2] / 2400.0 - 1.0).abs() < 0.1, "{alone:?}");
     }
 
     #[test]
