@@ -64,6 +64,7 @@ impl Case {
                 past: &self.past,
                 period: PERIOD,
                 by: self.by,
+                stress: None,
             },
             &self.reads,
         )

@@ -11,9 +11,10 @@ use super::settings::Mode;
 use super::stores::{Known, predict};
 use super::within::Open;
 use crate::plan::{
-    Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, Reads, balanced_weights, in_force, planned,
-    shift,
+    Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, Reads, Stress, balanced_weights, in_force,
+    planned, shift,
 };
+use crate::response::LoadForecast;
 use crate::series::signed;
 
 /// Largest log deviation of a load.
@@ -25,7 +26,7 @@ const WEIGHTS_DIFFER: f64 = 0.1;
 pub(super) struct Loads {
     /// Mean requests, `[store][ahead - 1]`.
     pub(super) means: Vec<Vec<f64>>,
-    /// Sum of the variances of the files' next counts.
+    /// Sum of the variances of the files' next counts were the total known.
     pub(super) variances: Vec<f64>,
 }
 
@@ -50,7 +51,10 @@ impl Loads {
             }
             let sums = match view.serving(file) {
                 Some(store) => {
-                    loads.variances[store] += f64::from(forecasts.variance[index]);
+                    // The part of a file's variance that is the total's is counted with the total.
+                    let mean = f64::from(row[0]);
+                    let of_total = (mean * forecasts.total_log_deviation(1)).powi(2);
+                    loads.variances[store] += (f64::from(forecasts.variance[index]) - of_total).max(mean);
                     &mut loads.means[store]
                 }
                 None => &mut nowhere,
@@ -98,7 +102,12 @@ impl<H: History> Controller<H> {
             Plan::default()
         } else {
             let settings = self.settings.plan;
-            self.planned(&forecasts.planning, &curves, view, &settings, &self.past, By::Plan)
+            let stress = forecasts.stress.as_ref().map(|heat| Stress {
+                heat,
+                capacities: (0..view.stores.len()).map(|s| self.capacity(view, s)).collect(),
+            });
+            let demand = (&forecasts.planning, stress.as_ref());
+            self.planned(demand, &curves, view, &settings, &self.past, By::Plan)
         };
         notes.extend(planned.notes.iter().filter(|n| !notes.contains(n)).cloned().collect::<Vec<_>>());
         let weights_advice = self.weights(forecasts, &curves, view);
@@ -125,7 +134,7 @@ impl<H: History> Controller<H> {
 
     pub(super) fn planned(
         &self,
-        heat: &Heat,
+        (heat, stress): (&Heat, Option<&Stress<'_>>),
         curves: &[Option<LoadCurve>],
         view: &PlexView<'_>,
         settings: &PlanSettings,
@@ -142,6 +151,7 @@ impl<H: History> Controller<H> {
             past,
             period: self.history.last_period().unwrap_or(0).saturating_add(1),
             by,
+            stress,
         };
         planned(&problem, &self.reads)
     }
@@ -215,11 +225,14 @@ impl<H: History> Controller<H> {
         let response = |load: f64| match self.models.of(&view.stores[store].name) {
             Known::Model(fitted) => {
                 let p = predict(fitted, load, deviation, self.settings.objective.response_ms);
+                let x = Some(self.settings.objective.response_ms);
+                let at = LoadForecast { load, log_deviation: deviation, ahead: 1 };
+                let quantile = |z: f64| fitted.log_quantile(at, z, x).exp();
                 Some(PredictedResponse {
                     median_ms: p.median,
-                    low66_ms: p.quantile(-Z66),
-                    high66_ms: p.quantile(Z66),
-                    quantile_ms: p.quantile(self.settings.objective.z()),
+                    low66_ms: quantile(-Z66),
+                    high66_ms: quantile(Z66),
+                    quantile_ms: quantile(self.settings.objective.z()),
                     source: p.source,
                 })
             }

@@ -44,6 +44,9 @@ pub struct StoreForecast {
 pub enum By {
     /// The plan of the period.
     Plan,
+    /// The plan of the period, for a peak like those of the last week that is not forecast: heat and load of the reason
+    /// are the peak's, its response times those of the period forecast.
+    Prepare,
     /// The guard, in the period: load that was not forecast, or a store that got slow.
     Guard,
     /// The guard, undoing a move of this period whose load does not come.

@@ -16,6 +16,8 @@ pub struct Forecasts {
     pub(super) total_log_deviation: Vec<f64>,
     pub(super) reported: Heat,
     pub(super) planning: Heat,
+    /// Heat in peaks that may come, one a column; `None` where only what is known is planned for.
+    pub(super) stress: Option<Heat>,
     /// Variance of each file's next count, requests squared.
     pub(super) variance: Vec<f32>,
     pub(super) notes: Vec<Note>,
@@ -30,6 +32,7 @@ impl Forecasts {
             total_log_deviation: vec![0.0; horizon],
             reported: Heat::new(0, horizon),
             planning: Heat::new(0, horizon),
+            stress: None,
             variance: Vec::new(),
             notes: vec![why],
         }
@@ -50,6 +53,7 @@ impl Forecasts {
             total_log_deviation: vec![log_deviation; heat.aheads()],
             variance: (0..heat.files()).map(variance).collect(),
             planning: heat.clone(),
+            stress: None,
             reported: heat,
             notes: Vec::new(),
         }

@@ -9,6 +9,7 @@ mod decision;
 mod forecasts;
 mod history;
 mod join;
+mod peaks;
 mod reports;
 mod settings;
 mod stores;
@@ -214,6 +215,21 @@ impl<H: History> Controller<H> {
         let z = self.settings.plan.z(objective);
         match self.models.of(&view.stores[store].name) {
             Known::Model(fitted) => stores::curve(fitted, objective.response_ms, z, deviations),
+            Known::Nothing | Known::Unfit => None,
+        }
+    }
+
+    /// Load that a store carries within the objective at the quantile planned with, if the load is known; `None` where
+    /// nothing is known of the store.
+    fn capacity(&self, view: &PlexView<'_>, store: usize) -> Option<f64> {
+        if !view.is_up(store) {
+            return None;
+        }
+        match self.models.of(&view.stores[store].name) {
+            Known::Model(fitted) => {
+                let objective = self.settings.objective.response_ms;
+                Some(stores::capacity(fitted, objective, self.settings.plan.z(&self.settings.objective)))
+            }
             Known::Nothing | Known::Unfit => None,
         }
     }

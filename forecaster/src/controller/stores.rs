@@ -14,6 +14,8 @@ use crate::spectrum::Workspace;
 const NEWS: f64 = 1.05;
 /// Loads tabulated, as a multiple of the third largest seen.
 const TABULATED: f64 = 2.5;
+/// The same where the capacity of a store is looked for.
+const CAPACITY_TABULATED: f64 = 10.0;
 /// Fewest periods between two fits once the history is long.
 const REFIT_PERIODS_MIN: usize = 3;
 
@@ -147,6 +149,15 @@ pub(super) fn curve(
     LoadCurve::of_tables(TABULATED * fitted.load_max(), |loads| {
         fitted.log_quantiles(loads, load_deviations, z, Some(objective_ms))
     })
+}
+
+/// The largest load whose response time at the normal quantile `z` is within the objective if the load is known. What lies
+/// above all loads seen is the envelope's word: a layout for peaks is wanted before they are seen.
+pub(super) fn capacity(fitted: &FittedResponse, objective_ms: f64, z: f64) -> f64 {
+    LoadCurve::of_tables(CAPACITY_TABULATED * fitted.load_max(), |loads| {
+        fitted.log_quantiles(loads, &[0.0], z, None)
+    })
+    .map_or(0.0, |curve| curve.load_at(objective_ms.ln(), 1))
 }
 
 /// The prediction for the next period.

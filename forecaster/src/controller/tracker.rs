@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use super::decision::Note;
 use super::forecasts::{Forecasts, Z66};
 use super::history::History;
+use super::peaks::Peaks;
 use super::reports::FileId;
 use super::settings::Settings;
 use crate::demand::{Demand, DemandForecast, FittedDemand, Share, Total};
@@ -44,6 +45,8 @@ const SCHEDULED: f64 = 0.5;
 const SURGE_DEVIATIONS: f64 = 3.0;
 /// Part of the total that is left at least for files that go by no schedule.
 const REST_LEAST: f64 = 0.1;
+/// Quantile of the total's forecasts that a peak is expected to reach.
+const PEAK_QUANTILE: f64 = 0.8;
 /// How far forecasts of files are scaled to add up to the total's.
 const RECONCILED: (f64, f64) = (0.7, 1.4);
 /// Periods of history below which parameters are fitted oftener than daily.
@@ -66,6 +69,7 @@ pub(super) struct Tracker {
     slow_total: f64,
     slow_unlisted: f64,
     day: usize,
+    peaks: Peaks,
     /// Traffic at each time of day, fading.
     exposure: Vec<f64>,
     hot: Vec<(FileId, FittedDemand)>,
@@ -157,6 +161,7 @@ impl Tracker {
             slow_total: 0.0,
             slow_unlisted: 0.0,
             day,
+            peaks: Peaks::default(),
             exposure: vec![0.0; day.min(SLOTS_MAX)],
             hot: Vec::new(),
             settings: settings.clone(),
@@ -165,6 +170,7 @@ impl Tracker {
             (first..).zip(totals).map(|(p, total)| tracker.step_common(p, *total)).collect();
         tracker.fit_files(history, &steps, count)?;
         tracker.fit_hot(history, &demand, start);
+        tracker.peaks.update(history, last, day, tracker.files.len());
         Ok(tracker)
     }
 
@@ -176,6 +182,7 @@ impl Tracker {
 
     /// Takes the total of a period and says what files are to know of it.
     fn step_common(&mut self, period: i64, total: f64) -> Step {
+        self.peaks.take(total, self.day);
         let slot = self.slot(period);
         let step = Step { total, slot, exposure: self.exposure[slot], slow_total: self.slow_total };
         if !total.is_nan() {
@@ -254,6 +261,7 @@ impl Tracker {
             self.last += 1;
             self.take(history)?;
         }
+        self.peaks.update(history, self.last, self.day, self.files.len());
         Ok(())
     }
 
@@ -328,6 +336,7 @@ impl Tracker {
         self.report(&total, &own, &mut reported, &mut variance);
         self.reconcile(&total, &mut reported);
         let planning = self.plan_heat(&total, &reported);
+        let stress = self.stress(&total)?;
         let mut notes = Vec::new();
         if self.missing > 0 {
             notes.push(Note::Gaps { missing: self.missing, of: self.total.periods() });
@@ -338,6 +347,7 @@ impl Tracker {
             total_log_deviation,
             reported,
             planning,
+            stress: Some(stress),
             variance,
             notes,
         }))
@@ -384,6 +394,15 @@ impl Tracker {
                 variance[file.index()] = (deviation * deviation).min(1e30) as f32;
             }
         }
+    }
+
+    /// Heat in peaks that may come, forecast or not: as in the last days, and by the slow shares of files that go by no
+    /// schedule.
+    fn stress(&self, total: &DemandForecast) -> Result<Heat, ForecastError> {
+        let high = total.quantile(PEAK_QUANTILE)?.into_iter().fold(0.0, f64::max);
+        let steady: Vec<f32> =
+            self.files.iter().map(|file| if file.is_scheduled() { 0.0 } else { file.slow }).collect();
+        Ok(self.peaks.stress(high, self.listed(), &steady))
     }
 
     /// Share of the total that is of files listed.

@@ -234,7 +234,7 @@ impl<H: History> Controller<H> {
         let moves_max = self.settings.plan.moves_max.saturating_sub(state.moved.len());
         let settings = PlanSettings { moves_max, give_back: None, ..self.settings.plan };
         let past = self.past_for(guard, state, &found);
-        let mut planned = self.planned(&heat, &curves, view, &settings, &past, By::Guard);
+        let mut planned = self.planned((&heat, None), &curves, view, &settings, &past, By::Guard);
         for made in &mut planned.moves {
             let to = &view.stores[made.to].name;
             if state.moved.iter().any(|(file, from)| *file == made.file && from == to) {

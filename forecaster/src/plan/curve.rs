@@ -7,11 +7,14 @@ const RESPONSE_MS_MIN: f64 = 1e-9;
 /// Response times above this are taken as this, milliseconds.
 const RESPONSE_MS_MAX: f64 = 1e12;
 
-/// From so many times the unloaded response time on, it grows at least in proportion to the load.
+/// From so many times the unloaded response time on, it grows at least with the power [`SATURATED_SLOPE`] of the load.
 const SATURATED: f64 = 4.0;
+/// A model's response time ends at a cap, and a fast store's cap lies below a slow one's: to a plan that takes them as they
+/// are, drowning the fast store would be the lesser evil. Beyond saturation it is the overload that counts.
+const SATURATED_SLOPE: f64 = 8.0;
 
-/// Response time of a store against its load in each period ahead: never falling, above the last load of the table in
-/// proportion to the load.
+/// Response time of a store against its load in each period ahead: never falling, and above the last load of the table
+/// rising with a power of the load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadCurve {
     step: f64,
@@ -41,16 +44,16 @@ impl LoadCurve {
         let step = load_max / (POINTS - 1) as f64;
         let loads: Vec<f64> = (0..POINTS).map(|k| k as f64 * step).collect();
         let mut log = tables(&loads);
-        let (least, cap) = (RESPONSE_MS_MIN.ln(), RESPONSE_MS_MAX.ln());
+        let (floor, cap) = (RESPONSE_MS_MIN.ln(), RESPONSE_MS_MAX.ln());
         for table in &mut log {
             table.resize(POINTS, cap);
-            let mut most = least;
+            let mut most = floor;
             let mut slow = f64::INFINITY;
             for (k, v) in table.iter_mut().enumerate() {
                 let value = if v.is_nan() { cap } else { v.min(cap) };
-                // A model's response time ends at a cap; that more load is worse has no end.
-                let proportional = if most > slow { (k as f64 / (k as f64 - 1.0)).ln() } else { 0.0 };
-                most = (most + proportional).max(value);
+                let least =
+                    if most > slow { SATURATED_SLOPE * (k as f64 / (k as f64 - 1.0)).ln() } else { 0.0 };
+                most = (most + least).max(value);
                 if k == 0 {
                     slow = most + SATURATED.ln();
                 }
@@ -69,7 +72,7 @@ impl LoadCurve {
         }
         let last = POINTS - 1;
         if place >= last as f64 {
-            return table[last] + (place / last as f64).ln();
+            return table[last] + SATURATED_SLOPE * (place / last as f64).ln();
         }
         let k = place as usize;
         table[k] + (place - k as f64) * (table[k + 1] - table[k])
@@ -107,10 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_follows_its_function_and_goes_on_in_proportion() {
+    fn a_table_follows_its_function_and_goes_on_rising() {
         let curve = LoadCurve::new(159.0, 2, |load, ahead| ahead as f64 / (1.0 - load / 200.0)).unwrap();
         assert!((curve.log_response(100.5, 1).exp() - 1.0 / (1.0 - 100.5 / 200.0)).abs() < 1e-3);
-        assert!((curve.log_response(318.0, 2) - curve.log_response(159.0, 2) - 2f64.ln()).abs() < 1e-12);
+        assert!(
+            (curve.log_response(318.0, 2) - curve.log_response(159.0, 2) - SATURATED_SLOPE * 2f64.ln()).abs()
+                < 1e-12
+        );
         assert!((curve.load_at(2f64.ln(), 1) - 100.0).abs() < 0.1);
         assert_eq!(curve.load_at(0.5f64.ln(), 1), 0.0);
         assert!(LoadCurve::new(f64::NAN, 1, |_, _| 1.0).is_none());

@@ -11,11 +11,14 @@
 //!
 //! A store's figure is the worst of the periods ahead, so that a scheduled batch is met before it starts and one place
 //! serves all of them. `Margin` takes the move that leaves the higher of the two stores lowest, and of equals the
-//! coldest file; `Paper` takes files in descending heat.
+//! coldest file; `Paper` takes files in descending heat. The next period is planned for first, then three, six, and all that
+//! are forecast, each without undoing what the nearer ones got. With what moves are left, `Margin` then prepares for
+//! peaks ([`Stress`]) that are not forecast.
 
 mod curve;
 mod fixed;
 mod heat;
+mod prepare;
 mod replicas;
 mod search;
 mod settings;
@@ -23,6 +26,7 @@ mod settings;
 pub use curve::LoadCurve;
 pub use fixed::{balanced_weights, static_assignment};
 pub use heat::{Heat, PLAN_FILES_MAX};
+pub use prepare::Stress;
 pub use replicas::{
     COOLED, GAIN_LEAST, Parts, READS_TO_BEGIN, READS_TO_STAY, ReadShare, Reads, Replication,
     ReplicationReason, planned,

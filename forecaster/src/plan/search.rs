@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::curve::LoadCurve;
 use super::heat::Heat;
+use super::prepare::Stress;
 use super::replicas::Replication;
 use super::settings::{PlanSettings, Rule};
 use crate::controller::{By, FileId, Move, Note, PlexView, Reason};
@@ -17,10 +18,12 @@ const TARGETS_MAX: usize = 8;
 const HEAT_MIN_STORES: f64 = 4.0;
 /// Files known to have been moved; beyond it the oldest are forgotten.
 const PAST_MOVES_MAX: usize = 1 << 20;
+/// Periods ahead that are planned for in turn, the nearer ones first; then all.
+const STAGES: [usize; 3] = [1, 3, 6];
 /// Scores nearer to each other than this (log scale) are equal.
 const EQUAL: f64 = 1e-3;
 /// No store.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// A move made: what a plan must know of earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub struct Problem<'a> {
     pub period: i64,
     /// In whose name.
     pub by: By,
+    /// Peaks that the layout is to stand, forecast or not; `None`: only what is forecast is planned for.
+    pub stress: Option<&'a Stress<'a>>,
 }
 
 /// What is to be moved.
@@ -132,24 +137,32 @@ pub fn plan(problem: &Problem<'_>) -> Plan {
         Rule::Paper => search.paper(),
         Rule::Margin => {
             search.margin();
+            search.prepare();
             search.give_back();
         }
     }
     search.finish(before)
 }
 
-struct Search<'a> {
-    p: &'a Problem<'a>,
+pub(super) struct Search<'a> {
+    pub(super) p: &'a Problem<'a>,
     aheads: usize,
+    /// Periods ahead that are looked at.
+    looked: usize,
+    /// How many of them were planned for before: they are to stay below the limit (ln ms), or as they are.
+    near: usize,
+    near_limit: f64,
     /// Stores that are up.
-    up: Vec<usize>,
+    pub(super) up: Vec<usize>,
     /// The store of each file.
-    at: Vec<u32>,
-    loads: Vec<Vec<f64>>,
+    pub(super) at: Vec<u32>,
+    pub(super) loads: Vec<Vec<f64>>,
     /// Files worth moving, hottest first, by the largest share of all heat.
     candidates: Vec<(FileId, f64)>,
     /// Files moved so far, and the store they were on.
     moved: HashMap<FileId, Option<usize>>,
+    /// Of these, files moved to prepare for a peak: their heat in it, and the load of the store that they left.
+    pub(super) preparing: HashMap<FileId, (f64, f64)>,
     returned: Vec<FileId>,
     homeless: Vec<(FileId, f64)>,
     homeless_left: usize,
@@ -172,10 +185,14 @@ impl<'a> Search<'a> {
         let mut search = Self {
             p,
             aheads,
+            looked: aheads,
+            near: 0,
+            near_limit: f64::INFINITY,
             at: vec![NOWHERE; p.heat.files()],
             loads: vec![vec![0.0; aheads]; stores],
             candidates: Vec::new(),
             moved: HashMap::new(),
+            preparing: HashMap::new(),
             returned: Vec::new(),
             homeless: Vec::new(),
             homeless_left: 0,
@@ -221,24 +238,25 @@ impl<'a> Search<'a> {
         self.spread(&unlisted);
     }
 
-    /// Lays heat on the stores that are up, by their weights.
-    fn spread(&mut self, row: &[f32]) {
+    /// What each store that is up has of the heat that lies by weights.
+    pub(super) fn shares(&self) -> Vec<(usize, f64)> {
         let weight = |s: &usize| {
             let w = self.p.view.stores[*s].weight;
             if w > 0.0 && w.is_finite() { w } else { 0.0 }
         };
         let sum: f64 = self.up.iter().map(weight).sum();
-        let shares: Vec<f64> = self
-            .up
-            .iter()
-            .map(|s| if sum > 0.0 { weight(s) / sum } else { 1.0 / self.up.len() as f64 })
-            .collect();
-        for (store, share) in self.up.iter().zip(shares) {
-            add(&mut self.loads[*store], row, share);
+        let share = |s: &usize| if sum > 0.0 { weight(s) / sum } else { 1.0 / self.up.len() as f64 };
+        self.up.iter().map(|s| (*s, share(s))).collect()
+    }
+
+    /// Lays heat on the stores that are up, by their weights.
+    fn spread(&mut self, row: &[f32]) {
+        for (store, share) in self.shares() {
+            add(&mut self.loads[store], row, share);
         }
     }
 
-    fn target(&self) -> f64 {
+    pub(super) fn target(&self) -> f64 {
         let share = match self.p.settings.rule {
             Rule::Paper => 1.0,
             Rule::Margin => self.p.settings.margin,
@@ -249,7 +267,7 @@ impl<'a> Search<'a> {
         (x + share.ln()).max((unloaded + 0.1).min(x - 0.05))
     }
 
-    fn budget_left(&self) -> bool {
+    pub(super) fn budget_left(&self) -> bool {
         self.moved.len() + self.returned.len() < self.p.settings.moves_max
     }
 
@@ -265,7 +283,7 @@ impl<'a> Search<'a> {
     }
 
     /// The worst with a file's heat added (`sign` 1) or taken away (-1).
-    fn worst_with(&self, store: usize, row: &[f32], sign: f64) -> Option<f64> {
+    pub(super) fn worst_with(&self, store: usize, row: &[f32], sign: f64) -> Option<f64> {
         let curve = self.curve(store)?;
         let loads = self.loads[store].iter().zip(row).take(self.looked_at()).enumerate();
         Some(
@@ -279,17 +297,17 @@ impl<'a> Search<'a> {
     fn looked_at(&self) -> usize {
         match self.p.settings.rule {
             Rule::Paper => 1,
-            Rule::Margin => self.aheads,
+            Rule::Margin => self.looked,
         }
     }
 
-    fn settled(&self, file: FileId, to: usize) -> bool {
+    pub(super) fn settled(&self, file: FileId, to: usize) -> bool {
         let since = self.p.period.saturating_sub(signed(self.p.settings.settle_periods) - 1);
         !self.p.past.left(file, &self.p.view.stores[to].name, since)
     }
 
     /// Puts a file to a store.
-    fn put(&mut self, file: FileId, to: usize) {
+    pub(super) fn put(&mut self, file: FileId, to: usize) {
         let row = self.p.heat.row(file);
         let from = self.at.get(file.index()).copied().unwrap_or(NOWHERE);
         if from != NOWHERE {
@@ -343,17 +361,35 @@ impl<'a> Search<'a> {
         open.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
     }
 
+    /// Nearer periods first: what is far ahead may be more than the plex can carry, and must not keep the next period from
+    /// being planned for, nor be bought with it.
     fn margin(&mut self) {
+        if self.p.by != By::Plan {
+            // The guard mends the period under way; what is ahead is for the next plan, but it is not made worse.
+            self.margin_of(1);
+            return;
+        }
+        let all = self.aheads;
+        let mut before = 0;
+        for stage in STAGES.into_iter().filter(|stage| *stage < all).chain([all]) {
+            (self.looked, self.near) = (stage, before);
+            self.near_limit = self.highest_of_all(before).unwrap_or(f64::INFINITY);
+            self.margin_of(stage);
+            before = stage;
+        }
+        (self.looked, self.near) = (all, 0);
+    }
+
+    /// Relieves the stores in the periods looked at, where one of the first `counted` does not hold the objective.
+    fn margin_of(&mut self, counted: usize) {
         let limit = self.p.objective.response_ms.ln();
-        // The guard mends the period under way; what is ahead is for the next plan.
-        let counted = if self.p.by == By::Plan { self.aheads } else { 1 };
         if self.highest_of_all(counted).is_none_or(|worst| worst <= limit) {
             return;
         }
         let (at, loads, moved) = (self.at.clone(), self.loads.clone(), self.moved.clone());
-        let before = self.highest_of_all(self.aheads);
+        let before = self.highest_of_all(self.looked);
         self.relieve(|search, from, worst| search.best_step(from, worst));
-        let after = self.highest_of_all(self.aheads);
+        let after = self.highest_of_all(self.looked);
         let (Some(before), Some(after)) = (before, after) else { return };
         // Neither met nor much better: not worth what moves cost, period after period.
         if after > limit && after > before + (1.0 - self.p.settings.plan_gain.min(0.999_999)).ln() {
@@ -403,7 +439,7 @@ impl<'a> Search<'a> {
         worst + part * (1.0 - gain.min(0.999_999)).ln()
     }
 
-    fn on(&self, store: usize) -> impl Iterator<Item = FileId> {
+    pub(super) fn on(&self, store: usize) -> impl Iterator<Item = FileId> {
         self.candidates.iter().map(|c| c.0).filter(move |file| self.at[file.index()] as usize == store)
     }
 
@@ -428,12 +464,20 @@ impl<'a> Search<'a> {
                 let better = best.as_ref().is_none_or(|b| {
                     score < b.score - EQUAL || (score < b.score + EQUAL && heat < b.heat && score <= b.score)
                 });
-                if score <= limit && better && self.settled(file, to) {
+                if score <= limit && better && self.settled(file, to) && self.near_allows(to, row, target) {
                     best = Some(Step { file, to, score, heat });
                 }
             }
         }
         best
+    }
+
+    /// Whether the periods planned for before allow a file's move to a store.
+    fn near_allows(&self, to: usize, row: &[f32], target: f64) -> bool {
+        let Some(curve) = self.curve(to) else { return false };
+        let limit = self.near_limit.max(target);
+        let loads = self.loads[to].iter().zip(row).take(self.near).enumerate();
+        loads.map(|(h, (load, heat))| curve.log_response(load + f64::from(*heat), h + 1)).all(|r| r <= limit)
     }
 
     /// The hottest file whose move to the best other store helps.
@@ -527,11 +571,15 @@ impl<'a> Search<'a> {
             to_response_ms: (ms(to, before, ahead), ms(to, &self.loads, ahead)),
             objective_ms: self.p.objective.response_ms,
         };
+        let reason = match self.preparing.get(&file) {
+            Some(&(heat, from_load)) => Reason { by: By::Prepare, heat, from_load, ..reason },
+            None => reason,
+        };
         Move { file, from: of, to, reason }
     }
 }
 
 /// Adds a file's heat to loads, never below zero.
-fn add(loads: &mut [f64], row: &[f32], factor: f64) {
+pub(super) fn add(loads: &mut [f64], row: &[f32], factor: f64) {
     loads.iter_mut().zip(row).for_each(|(load, heat)| *load = (*load + factor * f64::from(*heat)).max(0.0));
 }

@@ -32,6 +32,9 @@ pub struct PlanSettings {
     pub plan_gain: f64,
     /// Most files moved and given back in a period.
     pub moves_max: usize,
+    /// Most of these moves that prepare for peaks that were seen in the last week and are not forecast
+    /// ([`Rule::Margin`]); 0: none.
+    pub prepare_moves_max: usize,
     /// Least heat worth moving, as a share of all heat; with more than four stores it shrinks in proportion.
     pub heat_min: f64,
     /// A file is given back where its home stays below this share of the objective; `None`: never.
@@ -53,6 +56,7 @@ impl Default for PlanSettings {
             least_gain: 0.01,
             plan_gain: 0.05,
             moves_max: 40,
+            prepare_moves_max: 5,
             heat_min: 0.001,
             give_back: Some(0.6),
             keep_periods: 24,
@@ -93,6 +97,7 @@ impl PlanSettings {
             ("least_gain", self.least_gain, 0.0, 1.0),
             ("plan_gain", self.plan_gain, 0.0, 1.0),
             ("moves_max", self.moves_max as f64, 0.0, 1e6),
+            ("prepare_moves_max", self.prepare_moves_max as f64, 0.0, 1e6),
             ("heat_min", self.heat_min, 0.0, 1.0),
             ("give_back", self.give_back.unwrap_or(0.0), 0.0, 1.0),
             ("keep_periods", self.keep_periods as f64, 0.0, 1e6),

@@ -19,7 +19,7 @@ const ENVELOPE_VARIANCES: f64 = 4.0;
 /// Periods whose third largest load limits trust.
 const TRUST_PERIODS: usize = 336;
 /// Multiple of that load beyond which nothing seen says anything.
-const TRUST_MULTIPLE: f64 = 1.3;
+const TRUST_MULTIPLE: f64 = 2.0;
 /// Multiple of the objective predicted there at least.
 const TRUST_PENALTY: f64 = 1.2;
 /// Largest autoregressive coefficient of a residual with a short history.
@@ -374,8 +374,8 @@ impl FittedResponse {
         (value, (up - down) / (2.0 * 1.02f64.ln()), source)
     }
 
-    /// ln of the quantile `z` at each of `loads`, for each period ahead with the log deviation of its load: the logarithm
-    /// of what [`FittedResponse::predict`] gives, in one go, `[ahead - 1][load]`.
+    /// [`FittedResponse::log_quantile`] at each of `loads`, for each period ahead with the log deviation of its load,
+    /// `[ahead - 1][load]`.
     pub fn log_quantiles(
         &self,
         loads: &[f64],
@@ -383,16 +383,22 @@ impl FittedResponse {
         z: f64,
         objective: Option<f64>,
     ) -> Vec<Vec<f64>> {
-        let at = |load: &f64| self.without_residual(load.max(0.0), objective);
-        let points: Vec<(f64, f64, ResponseSource)> = loads.iter().map(at).collect();
         let table = |(h, load_deviation): (usize, &f64)| {
-            let (residual, deviation) = self.residual.ahead(h + 1);
-            let quantile = |(value, elasticity, _): &(f64, f64, ResponseSource)| {
-                value + residual + z * deviation.hypot(elasticity * load_deviation)
-            };
-            points.iter().map(quantile).collect()
+            let at = |load: &f64| LoadForecast { load: *load, log_deviation: *load_deviation, ahead: h + 1 };
+            loads.iter().map(|load| self.log_quantile(at(load), z, objective)).collect()
         };
         load_deviations.iter().enumerate().map(table).collect()
+    }
+
+    /// ln of the response time's quantile at the normal quantile `z` (.4125: 66 %): what it is at that quantile of the
+    /// load, and the residual's deviation, taken as independent. Near saturation this is far from what the slope at the
+    /// median load says: the curve is steep above, flat below, and ends at a cap.
+    pub fn log_quantile(&self, at: LoadForecast, z: f64, objective: Option<f64>) -> f64 {
+        let load = if at.load > 0.0 { at.load } else { 0.0 };
+        let (residual, deviation) = self.residual.ahead(at.ahead);
+        let (value, _) = self.log_median(load, objective);
+        let (moved, _) = self.log_median(load * (z * at.log_deviation).exp(), objective);
+        value + residual + z.signum() * (z * deviation).hypot(moved - value)
     }
 
     /// Predicts the response time at a load; `objective` (response time, same unit) sets the limit of trust, without it

@@ -358,6 +358,7 @@ fn reason(moved: &Move, from: &str, to: &str) -> String {
     let why = &moved.reason;
     let by = match why.by {
         By::Plan => String::new(),
+        By::Prepare => "for a peak like those of the last week: ".into(),
         By::Guard => "guard: ".into(),
         By::GuardCancel => "guard, the load does not come: ".into(),
     };
