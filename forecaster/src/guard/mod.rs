@@ -32,7 +32,7 @@ pub struct GuardSettings {
 
 impl Default for GuardSettings {
     fn default() -> Self {
-        Self { deviates: 0.15, false_alarm: 0.0002, sixth_variation: 0.15, files_max: 256, cancel: true }
+        Self { deviates: 0.15, false_alarm: 0.0005, sixth_variation: 0.15, files_max: 256, cancel: true }
     }
 }
 

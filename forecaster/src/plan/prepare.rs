@@ -11,9 +11,9 @@ use super::search::{NOWHERE, Search, add};
 use crate::controller::FileId;
 
 /// Part of its capacity that a store may carry in a peak before anything is moved, and that is then gone for.
-const CARRIED: (f64, f64) = (1.0, 0.9);
+const CARRIED: (f64, f64) = (1.1, 0.9);
 /// The same as multiples of what all stores would carry if they carried equal parts.
-const OVER_EQUAL: (f64, f64) = (1.1, 1.03);
+const OVER_EQUAL: (f64, f64) = (1.15, 1.03);
 /// By how much the higher of two stores' parts must fall for a move to count.
 const LEAST_GAIN: f64 = 0.002;
 /// Parts nearer to each other than this are equal.
