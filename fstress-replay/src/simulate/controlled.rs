@@ -97,7 +97,8 @@ impl<'a> Controlled<'a> {
         let watches = matches!(kind, PolicyKind::Clockwork | PolicyKind::ClockworkReplicas);
         let defaults = Settings::default();
         let plan = if paper { PlanSettings::paper() } else { defaults.plan };
-        let replicas_max = if kind == PolicyKind::ClockworkReplicas { REPLICAS_MAX } else { plan.replicas_max };
+        let replicas_max =
+            if kind == PolicyKind::ClockworkReplicas { REPLICAS_MAX } else { plan.replicas_max };
         let settings = Settings {
             objective: Objective { response_ms: objective_ms, confidence: CONFIDENCE },
             mode: Mode::Control,
