@@ -3,7 +3,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
-use super::types::{LimitFill, Status, StoreState, StoreStatus};
+use super::types::{LimitFill, ReadShare, Status, StoreState, StoreStatus};
 
 /// Seconds after which the page is loaded again.
 const RELOAD_SECONDS: u32 = 2;
@@ -47,6 +47,12 @@ fn page(status: &Status) -> Markup {
                 @for alarm in &status.alarms { p.alarm { (alarm) } }
                 h2 { "Stores" }
                 (stores(&status.stores))
+                @for file in &status.replicated {
+                    p {
+                        (file.path.as_ref().unwrap_or(&file.handle)) " is read at "
+                        (ReadShare::in_words(&file.replicas)) "; all else goes to " (file.store) "."
+                    }
+                }
                 h2 { "Limits" }
                 (limits(&status.limits))
                 h2 { "Counted since the start" }
