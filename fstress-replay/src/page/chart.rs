@@ -419,7 +419,9 @@ mod tests {
         assert!(x + 15.0 * CHARACTER < crossed.x(12), "{x}");
         assert!((y - at_level).abs() < 20.0, "{y} beside {at_level}");
         // Lines everywhere above: below the level.
-        let (_, y) = name_at(&chart(vec![Some(23.0), Some(22.0), Some(23.5), Some(50.0)], 20.0));
+        let mut close = vec![Some(23.0); 24];
+        close[20] = Some(50.0);
+        let (_, y) = name_at(&chart(close, 20.0));
         assert!(y > at_level, "{y} below {at_level}");
     }
 
