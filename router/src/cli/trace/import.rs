@@ -81,7 +81,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "FOLDER")]
     into_history: Option<PathBuf>,
     /// Path of the export that the files lie in, for --into-history
-    #[arg(long, value_name = "PATH", default_value = "/")]
+    #[arg(long, value_name = "PATH", default_value = "/", value_parser = prefix)]
     export: String,
     /// What the paths of URLs begin with that lie in the export, and that is taken off, for --into-history
     #[arg(long, value_name = "PREFIX", default_value = "/", value_parser = prefix)]
@@ -190,7 +190,14 @@ fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
             calls_per_request: args.calls_per_request,
         };
         let written = warm::write(&index, &trace, history, &past, args.replace)?;
-        eprintln!("{written} periods written into {}", history.display());
+        let (periods, outside) = (written.periods, written.paths_outside);
+        eprintln!("{periods} periods written into {}", history.display());
+        if outside > 0 {
+            let files = index.files();
+            eprintln!(
+                "{outside} of {files} files do not lie below --strip: their requests are counted together"
+            );
+        }
     }
     if let Some(output) = &args.output {
         let cannot = || format!("cannot write {}", output.display());

@@ -37,6 +37,14 @@ pub(super) struct Past<'a> {
     pub(super) calls_per_request: f64,
 }
 
+/// What was written into a history.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Written {
+    pub(super) periods: usize,
+    /// Paths of the trace that lie in no file of the export.
+    pub(super) paths_outside: usize,
+}
+
 /// Files as the plex will know them. Several paths of a trace may be one file.
 struct Files {
     /// The file of each path; none for those outside of the export.
@@ -99,8 +107,8 @@ pub(super) fn write<R: Read + Seek>(
     folder: &Path,
     past: &Past<'_>,
     replace: bool,
-) -> anyhow::Result<usize> {
-    let Some((first, periods)) = index.span() else { return Ok(0) };
+) -> anyhow::Result<Written> {
+    let Some((first, periods)) = index.span() else { return Ok(Written::default()) };
     let span = start_ms(index, first)?..start_ms(index, first + periods.cast_signed())?;
     // The plex has limits of its own; by those of this command nothing that was measured may go.
     let limits = HistoryLimits { periods_max: usize::MAX, bytes_max: u64::MAX };
@@ -144,12 +152,14 @@ fn write_periods<R: Read + Seek>(
     trace: R,
     history: &History,
     past: &Past<'_>,
-) -> anyhow::Result<usize> {
-    let Some((first, periods)) = index.span() else { return Ok(0) };
+) -> anyhow::Result<Written> {
+    let Some((first, periods)) = index.span() else { return Ok(Written::default()) };
     let paths = (0..).take(index.files()).map(|file| index.path(file));
     let files = Files::of(paths, past);
     let mut reader = index.counts(trace);
-    let (mut written, mut waiting, mut files_waiting) = (0, Vec::new(), 0);
+    let (mut waiting, mut files_waiting) = (Vec::new(), 0);
+    let paths_outside = files.of_path.iter().filter(|file| file.is_none()).count();
+    let mut written = Written { periods: 0, paths_outside };
     let mut next = reader.next_period()?.map(|(period, counts)| (period, counts.to_vec()));
     for period in first..first + periods.cast_signed() {
         // A missing period stays missing: it has no record.
@@ -168,7 +178,7 @@ fn write_periods<R: Read + Seek>(
         };
         files_waiting += counts.len();
         waiting.push(record(index, period, &counts, &files, past)?);
-        written += 1;
+        written.periods += 1;
         if waiting.len() >= PERIODS_AT_ONCE || files_waiting >= FILES_AT_ONCE {
             history.append_all(&waiting)?;
             (files_waiting, _) = (0, waiting.clear());
@@ -230,7 +240,7 @@ mod tests {
 
     const TABLE: &str = "path,hour,count\n/a,0,3\n/b\\x,0,5\n/a,2,1\n";
 
-    fn written(table: &str, folder: &Path, past: &Past<'_>, replace: bool) -> anyhow::Result<usize> {
+    fn written(table: &str, folder: &Path, past: &Past<'_>, replace: bool) -> anyhow::Result<Written> {
         let options = ImportOptions { start_s: Some(782_982_000), ..ImportOptions::default() };
         let mut importer = Importer::new(Vec::new(), options).unwrap();
         importer.read("table", table.as_bytes()).unwrap();
@@ -242,7 +252,7 @@ mod tests {
     fn known_periods_become_records_with_paths_and_missing_ones_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let past = Past { export: "/export/", strip: "/", index: "index.html", calls_per_request: 2.0 };
-        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap(), 2);
+        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap().periods, 2);
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let records: Vec<PeriodRecord> = history.periods(..).map(Result::unwrap).collect();
         assert_eq!(records.len(), 2);
@@ -273,7 +283,7 @@ mod tests {
         assert_eq!(directory.path_of(b"/").as_deref(), Some("/"));
         let table = "path,hour,count\n/pub/,0,3\n/pub/index.html,0,5\n/x,0,1\nfh:0a,0,2\n";
         let folder = tempfile::tempdir().unwrap();
-        written(table, folder.path(), &past, false).unwrap();
+        assert_eq!(written(table, folder.path(), &past, false).unwrap().paths_outside, 1);
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let record = history.last().unwrap().unwrap();
         assert_eq!((record.files.len(), record.files[0].counts.calls.reads), (2, 8));
@@ -285,7 +295,7 @@ mod tests {
     fn a_past_is_not_written_twice() {
         let folder = tempfile::tempdir().unwrap();
         let past = Past { export: "/", strip: "", index: "", calls_per_request: 1.0 };
-        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap(), 2);
+        assert_eq!(written(TABLE, folder.path(), &past, false).unwrap().periods, 2);
         let error = written(TABLE, folder.path(), &past, false).unwrap_err();
         assert!(error.to_string().contains("already"), "{error}");
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
@@ -297,7 +307,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let past = Past { export: "/", strip: "/", index: "", calls_per_request: 1.0 };
         written(TABLE, folder.path(), &past, false).unwrap();
-        assert_eq!(written("path,hour,count\n/c,0,7\n", folder.path(), &past, true).unwrap(), 1);
+        assert_eq!(written("path,hour,count\n/c,0,7\n", folder.path(), &past, true).unwrap().periods, 1);
         let open = || History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         let counts: Vec<u64> = open().periods(..).map(|record| record.unwrap().requests()).collect();
         assert_eq!(counts, [7, 1], "what is outside of the new one's time stays");
