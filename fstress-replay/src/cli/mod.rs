@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// NFSv3 load against a server, open loop: workloads by profile (--preset), or hours of real web sites.
+/// NFSv3 load against a server, open loop: workloads by profile (--preset), or hours of web sites, real ones or your own.
 ///
 /// Every call has a time at which it is due; it is sent then, whether the server has answered earlier ones or not, and its
 /// response time is counted from then. So a server that is too slow shows it, instead of slowing the load down.
@@ -32,10 +32,6 @@ pub(crate) struct Arguments {
     /// The export to mount
     #[arg(long, value_name = "PATH", default_value = "/export")]
     export: String,
-    #[command(flatten)]
-    pub(crate) stress: stress::StressArguments,
-    #[command(flatten)]
-    pub(crate) trace: trace::TraceArguments,
     /// Use UDP instead of TCP
     #[arg(long)]
     udp: bool,
@@ -87,6 +83,11 @@ pub(crate) struct Arguments {
     /// Group number that the calls carry
     #[arg(long, value_name = "GID", default_value_t = 0)]
     gid: u32,
+    // Last, because what follows would stand under their headings, too.
+    #[command(flatten, next_help_heading = "Workloads by profile (with --preset)")]
+    pub(crate) stress: stress::StressArguments,
+    #[command(flatten, next_help_heading = "Traces (without --preset)")]
+    pub(crate) trace: trace::TraceArguments,
 }
 
 const EXAMPLES: &str = "\
@@ -153,5 +154,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_stand_under_their_headings() {
+        let command = Arguments::command();
+        let heading =
+            |id: &str| command.get_arguments().find(|a| a.get_id() == id).unwrap().get_help_heading();
+        assert_eq!(heading("even"), Some("Workloads by profile (with --preset)"));
+        assert_eq!(heading("model"), Some("Traces (without --preset)"));
+        for common in ["target", "udp", "rate", "warmup", "connections", "seed"] {
+            assert_eq!(heading(common), None, "{common}");
+        }
     }
 }

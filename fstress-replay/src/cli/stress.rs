@@ -8,12 +8,10 @@ use fstress_replay::stress::{Load, Loop, Spread, StressSpec};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-const HEADING: &str = "Workloads by profile (with --preset)";
 /// Calls a second, where nothing else is said.
 const RATE_DEFAULT: f64 = 1_000.0;
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = HEADING)]
 pub(crate) struct StressArguments {
     /// Workloads, each perhaps with a weight: webserver, specsfs97, sfs2008, webproxy, mail, news, database, peer-to-peer,
     /// getattr, every-call, or one of --profiles

@@ -19,7 +19,6 @@ const RATE_DEFAULT: f64 = 500.0;
 const HOURS_DEFAULT: Range<u32> = 622..646;
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Traces (without --preset)")]
 pub(crate) struct TraceArguments {
     /// Sites to mix, each perhaps with a weight: campus=0.3,space
     #[arg(long, value_name = "SITE[=WEIGHT],...", default_value = "campus,space,sport,social")]
