@@ -387,7 +387,9 @@ impl<'a> Search<'a> {
         let limit = self.p.objective.response_ms.ln();
         // What lies further ahead by a hair will look different when it is nearer.
         let begin = if counted > 1 { limit + FAR_EXCESS } else { limit };
-        if self.highest_of_all(counted).is_none_or(|worst| worst <= begin) {
+        // What is planned at all is planned for all periods ahead, so that it holds for a while.
+        let begun = !self.moved.is_empty();
+        if self.highest_of_all(counted).is_none_or(|worst| worst <= begin && !begun) {
             return;
         }
         let (at, loads, moved) = (self.at.clone(), self.loads.clone(), self.moved.clone());
