@@ -20,8 +20,8 @@ const HEAT_MIN_STORES: f64 = 4.0;
 const PAST_MOVES_MAX: usize = 1 << 20;
 /// Periods ahead that are planned for in turn, the nearer ones first; then all.
 const STAGES: [usize; 3] = [1, 3, 6];
-/// How far (log scale) a store must be over the objective further ahead than the next period for a plan to begin.
-const FAR_EXCESS: f64 = 0.05;
+/// How far (log scale) a store must be over the objective for a plan to begin: by a hair is noise.
+const EXCESS: f64 = 0.05;
 /// Scores nearer to each other than this (log scale) are equal.
 const EQUAL: f64 = 1e-3;
 /// No store.
@@ -385,8 +385,7 @@ impl<'a> Search<'a> {
     /// Relieves the stores in the periods looked at, where one of the first `counted` does not hold the objective.
     fn margin_of(&mut self, counted: usize) {
         let limit = self.p.objective.response_ms.ln();
-        // What lies further ahead by a hair will look different when it is nearer.
-        let begin = if counted > 1 { limit + FAR_EXCESS } else { limit };
+        let begin = if self.p.by == By::Plan { limit + EXCESS } else { limit };
         // What is planned at all is planned for all periods ahead, so that it holds for a while.
         let begun = !self.moved.is_empty();
         if self.highest_of_all(counted).is_none_or(|worst| worst <= begin && !begun) {
