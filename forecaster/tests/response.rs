@@ -115,7 +115,7 @@ fn every_prediction_says_what_made_it() {
     let seen = fitted.load_max();
     assert_eq!(source(0.5 * seen, &fitted), ResponseSource::BestFit);
     assert_eq!(source(1.1 * seen, &fitted), ResponseSource::Envelope);
-    let far = fitted.predict(LoadForecast { load: 1.31 * seen, log_deviation: 0.0, ahead: 1 }, Some(100.0));
+    let far = fitted.predict(LoadForecast { load: 2.01 * seen, log_deviation: 0.0, ahead: 1 }, Some(100.0));
     assert_eq!(far.source, ResponseSource::LimitOfTrust);
     let few = ResponseModel::default().fit(&history[..5], &mut ws).unwrap();
     assert_eq!(source(10.0, &few), ResponseSource::FewPeriods);
@@ -182,7 +182,16 @@ fn periods_observed_move_the_residual_and_what_is_trusted() {
     for (ahead, row) in table.iter().enumerate() {
         for (load, log) in loads.iter().zip(row) {
             let at = LoadForecast { load: *load, log_deviation: 0.1, ahead: ahead + 1 };
-            assert!((grown.predict(at, Some(5.0)).quantile(0.84).ln() - log).abs() < 1e-9);
+            assert_eq!(grown.log_quantile(at, 0.84, Some(5.0)), *log);
+            // It is the quantile of the load, and the residual on top of it.
+            let known = LoadForecast { log_deviation: 0.0, ..at };
+            let moved = LoadForecast { load: load * 0.084f64.exp(), ..known };
+            let (median, below) =
+                (grown.predict(known, Some(5.0)).median, grown.predict(moved, Some(5.0)).median);
+            assert!(log.exp() >= below && below >= median, "{log} {below} {median}");
+            assert!(grown.log_quantile(at, -0.84, Some(5.0)) <= median.ln());
+            let residual = grown.predict(known, Some(5.0)).quantile(0.84).ln();
+            assert!((grown.log_quantile(known, 0.84, Some(5.0)) - residual).abs() < 1e-9);
         }
     }
 }
