@@ -6,10 +6,14 @@ mod plex;
 use std::time::Instant;
 
 use clockwork_forecaster::controller::{
-    Controller, FileId, MemoryHistory, Mode, Note, ObserveError, PERIODS_BACK_MAX, PartialPeriod,
+    By, Controller, FileId, MemoryHistory, Mode, Note, ObserveError, PERIODS_BACK_MAX, PartialPeriod,
     PeriodReport, Settings, StoreReport, StoreState,
 };
-use clockwork_forecaster::plan::{Heat, LoadCurve, Past, Rule, balanced_weights, static_assignment};
+use clockwork_forecaster::objective::Objective;
+use clockwork_forecaster::plan::{
+    Heat, LoadCurve, Past, PastMove, PlanSettings, Problem, Rule, Stress, balanced_weights, plan,
+    static_assignment,
+};
 use plex::{Plex, check, controller, day, zipf};
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -460,4 +464,57 @@ fn doing_it_once_levels_the_stores_and_so_would_other_weights() {
         static_assignment(&heat, &unknown, &plex.view()).iter().all(|a| plex.places.homes[a.0.index()] != 0)
     );
     assert_eq!(balanced_weights(&heat.totals(), &unknown, &plex.view()), None);
+}
+
+#[test]
+fn quiet_periods_prepare_for_peaks_that_nothing_forecasts_and_stop() {
+    let mut plex = Plex::new(&CAPACITIES, 400, 1);
+    // In a peak, twelve files of the smallest store would overload it; now all is quiet.
+    (0..12).for_each(|f| plex.places.homes[f] = 0);
+    let (mut heat, mut peak) = (Heat::new(400, 1), Heat::new(400, 2));
+    for f in 0..400u32 {
+        heat.set(FileId(f), 1, 20.0);
+        peak.set(FileId(f), 1, if f < 12 { 2_000.0 } else { 60.0 });
+        peak.set(FileId(f), 2, 60.0);
+    }
+    let curve = |c: &f64| LoadCurve::new(1.5 * c, 1, |load, _| plex::response(load, *c, 1.0, 1.0));
+    let curves: Vec<Option<LoadCurve>> = CAPACITIES.iter().map(curve).collect();
+    let stress = Stress { heat: &peak, capacities: CAPACITIES.iter().map(|c| Some(0.75 * c)).collect() };
+    let settings = PlanSettings::default();
+    let moved = |plex: &Plex, stress: Option<&Stress<'_>>, past: &Past, period: i64| {
+        let objective = Objective { response_ms: 4.0, confidence: 0.66 };
+        let view = plex.view();
+        let (settings, by) = (&settings, By::Plan);
+        plan(&Problem {
+            heat: &heat,
+            curves: &curves,
+            view,
+            objective,
+            settings,
+            past,
+            period,
+            by,
+            stress,
+            fixed: &[],
+        })
+    };
+    let mut past = Past::default();
+    assert!(moved(&plex, None, &past, 1).moves.is_empty());
+    let mut made = 0;
+    for period in 1..12 {
+        let plan = moved(&plex, Some(&stress), &past, period);
+        assert!(plan.moves.len() <= settings.prepare_moves_max && plan.returns.is_empty());
+        for m in &plan.moves {
+            assert_eq!(m.reason.by, By::Prepare, "{m:?}");
+            assert!(m.reason.heat > 0.0 && m.reason.from_load > 0.9 * 0.75 * CAPACITIES[m.from], "{m:?}");
+            past.record(PastMove { period, file: m.file, from: plex.stores[m.from].name.clone() });
+            plex.places.exceptions.insert(m.file, m.to);
+        }
+        made += plan.moves.len();
+        assert!(period < 6 || plan.moves.is_empty(), "it goes on in period {period}");
+    }
+    assert!((3..=20).contains(&made), "{made}");
+    let counts: Vec<f64> = (0..400u32).map(|f| peak.at(FileId(f), 1)).collect();
+    let loads = plex.loads(&counts);
+    assert!(loads.iter().zip(CAPACITIES).all(|(load, c)| *load <= 1.1 * 0.75 * c), "{loads:?}");
 }
