@@ -218,7 +218,10 @@ fn fields_that_contradict_each_other_are_named_with_their_lines() {
             "[control]\nrule = \"paper\"\nreplicas_max = 2\n",
             "9:16 control.replicas_max: rule \"paper\" does not replicate files; leave replicas_max out, or use the rule \"margin\"",
         ),
-        ("[control]\nreplicas_max = 9\n", "8:16 control.replicas_max: 9 is not allowed; allowed: a whole number from 1 to 8"),
+        (
+            "[control]\nreplicas_max = 9\n",
+            "8:16 control.replicas_max: 9 is not allowed; allowed: a whole number from 1 to 8",
+        ),
         (
             "[[store]]\nname = \"a\"\naddress = \"10.0.0.2:2049\"\n",
             "8:8 store[a].name: a is already in line 2; every store needs its own name",
