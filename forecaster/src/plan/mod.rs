@@ -18,7 +18,9 @@
 mod curve;
 mod fixed;
 mod heat;
+mod past;
 mod prepare;
+mod problem;
 mod replicas;
 mod search;
 mod settings;
@@ -26,11 +28,13 @@ mod settings;
 pub use curve::LoadCurve;
 pub use fixed::{balanced_weights, static_assignment};
 pub use heat::{Heat, PLAN_FILES_MAX};
+pub use past::{Past, PastMove};
 pub use prepare::Stress;
+pub use problem::{Plan, Problem};
 pub use replicas::{
     COOLED, GAIN_LEAST, Parts, READS_TO_BEGIN, READS_TO_STAY, ReadShare, Reads, Replication,
     ReplicationReason, planned,
 };
 pub(crate) use replicas::{in_force, shift};
-pub use search::{Past, PastMove, Plan, Problem, plan};
+pub use search::plan;
 pub use settings::{PlanSettings, PlanSettingsError, REPLICAS_MAX, Rule};

@@ -15,7 +15,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::search::{Plan, Problem, plan};
+use super::problem::{Plan, Problem};
+use super::search::plan;
 use super::settings::{PlanSettings, Rule};
 use crate::controller::{By, FileId, PeriodReport, Placement, PlexView};
 use crate::series::signed;

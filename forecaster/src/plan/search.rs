@@ -1,23 +1,17 @@
 //! The search for moves.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::curve::LoadCurve;
-use super::heat::Heat;
-use super::prepare::Stress;
-use super::replicas::Replication;
-use super::settings::{PlanSettings, Rule};
-use crate::controller::{By, FileId, Move, Note, PlexView, Reason};
-use crate::objective::Objective;
+use super::problem::{Plan, Problem};
+use super::settings::Rule;
+use crate::controller::{By, FileId, Move, Note, Reason};
 use crate::series::signed;
 
 /// Stores looked at as the target of a file: those with the most room.
 const TARGETS_MAX: usize = 8;
 /// Stores up to which `heat_min` holds as it stands.
 const HEAT_MIN_STORES: f64 = 4.0;
-/// Files known to have been moved; beyond it the oldest are forgotten.
-const PAST_MOVES_MAX: usize = 1 << 20;
 /// Periods ahead that are planned for in turn, the nearer ones first; then all.
 const STAGES: [usize; 3] = [1, 3, 6];
 /// How far (log scale) a store must be over the objective for a plan to begin: by a hair is noise.
@@ -26,105 +20,6 @@ const EXCESS: f64 = 0.05;
 const EQUAL: f64 = 1e-3;
 /// No store.
 pub(super) const NOWHERE: u32 = u32::MAX;
-
-/// A move made: what a plan must know of earlier ones.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastMove {
-    /// The period that it was decided for.
-    pub period: i64,
-    /// The file.
-    pub file: FileId,
-    /// The store that it left.
-    pub from: Arc<str>,
-}
-
-/// Moves made, as far back as plans look. It is what a controller knows beyond history and placement: write it down
-/// with [`Past::moves`], take it up again with [`Past::record`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Past {
-    moved: HashMap<FileId, Vec<(i64, Arc<str>)>>,
-}
-
-impl Past {
-    /// Records a move.
-    pub fn record(&mut self, made: PastMove) {
-        if self.moved.len() >= PAST_MOVES_MAX {
-            let oldest = self.moved.values().filter_map(|m| m.last()).map(|m| m.0).min().unwrap_or(i64::MIN);
-            self.forget_before(oldest.saturating_add(1));
-        }
-        self.moved.entry(made.file).or_default().push((made.period, made.from));
-    }
-
-    /// Forgets moves before a period.
-    pub fn forget_before(&mut self, period: i64) {
-        self.moved.retain(|_, moves| {
-            moves.retain(|m| m.0 >= period);
-            !moves.is_empty()
-        });
-    }
-
-    /// The moves known, in no order.
-    pub fn moves(&self) -> impl Iterator<Item = PastMove> {
-        self.moved.iter().flat_map(|(file, moves)| {
-            moves.iter().map(|(period, from)| PastMove { period: *period, file: *file, from: from.clone() })
-        })
-    }
-
-    /// The period of a file's last move.
-    pub fn last(&self, file: FileId) -> Option<i64> {
-        self.moved.get(&file)?.iter().map(|m| m.0).max()
-    }
-
-    /// Whether the file left that store in `since` or later.
-    fn left(&self, file: FileId, store: &str, since: i64) -> bool {
-        self.moved
-            .get(&file)
-            .is_some_and(|m| m.iter().any(|(period, from)| *period >= since && **from == *store))
-    }
-}
-
-/// Everything that a plan is made from.
-#[derive(Clone, Copy)]
-pub struct Problem<'a> {
-    /// Heat of every file in the periods ahead.
-    pub heat: &'a Heat,
-    /// Response against load at the quantile planned with ([`PlanSettings::z`]), one a store of the view; `None`: nothing
-    /// is known of the store. It keeps what it has and gets nothing.
-    pub curves: &'a [Option<LoadCurve>],
-    /// The plex as it is.
-    pub view: PlexView<'a>,
-    /// What to hold.
-    pub objective: Objective,
-    /// How files are moved.
-    pub settings: &'a PlanSettings,
-    /// Load of each store that stays where it is, `[store][ahead - 1]`, beside `heat`; empty: none.
-    pub fixed: &'a [Vec<f64>],
-    /// What was moved before.
-    pub past: &'a Past,
-    /// The period planned for.
-    pub period: i64,
-    /// In whose name.
-    pub by: By,
-    /// Peaks that the layout is to stand, forecast or not; `None`: only what is forecast is planned for.
-    pub stress: Option<&'a Stress<'a>>,
-}
-
-/// What is to be moved.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Plan {
-    /// Files to move.
-    pub moves: Vec<Move>,
-    /// Files to give back to the default rule.
-    pub returns: Vec<Move>,
-    /// Planned load of every store of the view in every period ahead, if nothing is moved, `[store][ahead - 1]`.
-    pub loads_before: Vec<Vec<f64>>,
-    /// The same after the moves.
-    pub loads_after: Vec<Vec<f64>>,
-    /// Files whose reads several stores are to share, or one alone again.
-    pub replications: Vec<Replication>,
-    /// What is worth knowing.
-    pub notes: Vec<Note>,
-}
 
 /// Makes a plan.
 pub fn plan(problem: &Problem<'_>) -> Plan {
