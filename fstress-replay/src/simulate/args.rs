@@ -7,10 +7,12 @@ use super::score::Summary;
 use super::study::{Study, Windows, spread};
 use anyhow::Context as _;
 use clap::{Args, Parser};
-use clockwork_traces::format;
 use clockwork_traces::site::Site;
+use clockwork_traces::trace_file::TraceData;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -40,7 +42,7 @@ pub struct SimulateArgs {
     /// Only these policies (those that they are held against run in any case)
     #[arg(long, value_enum, value_delimiter = ',')]
     policy: Vec<PolicyKind>,
-    /// Traces to use instead of the bundled sites, all with the same weight
+    /// Traces of hours (`clockwork trace import`) to use instead of the bundled sites, all with the same weight
     #[arg(long, value_name = "FILE", num_args = 1..)]
     trace: Vec<PathBuf>,
     /// Stores, with the plex's capacities repeated, and as many calls for each [default: 4]
@@ -131,7 +133,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<String> {
 }
 
 fn study(args: &SimulateArgs) -> anyhow::Result<Study> {
-    let sites = args.trace.iter().map(site).collect::<anyhow::Result<Vec<_>>>()?;
+    let sites = args.trace.iter().enumerate().map(site).collect::<anyhow::Result<Vec<_>>>()?;
     let mut starts = args.windows.starts();
     let mut plexes = or_all(&args.plex, &PlexKind::ALL);
     if !sites.is_empty() {
@@ -165,11 +167,22 @@ fn study(args: &SimulateArgs) -> anyhow::Result<Study> {
     })
 }
 
-fn site(path: &PathBuf) -> anyhow::Result<(Site, f64)> {
+/// Length of a simulated period.
+const PERIOD_S: u32 = 3_600;
+
+/// The site of an imported trace, with the number of the trace in its name: traces of the same name are different sites.
+fn site((index, path): (usize, &PathBuf)) -> anyhow::Result<(Site, f64)> {
     let named = || format!("--trace {}", path.display());
-    let bytes = std::fs::read(path).with_context(named)?;
-    let trace = format::read(&bytes).with_context(named)?;
-    Ok((Site::from_trace(&trace, clockwork_traces::bundled::SEED), 1.0))
+    let file = File::open(path).with_context(named)?;
+    let mut data = TraceData::read(BufReader::new(file)).with_context(named)?;
+    anyhow::ensure!(
+        data.head.period_s == PERIOD_S,
+        "--trace {}: its periods have {} s; a simulated day has hours: import it with --period {PERIOD_S}",
+        path.display(),
+        data.head.period_s
+    );
+    data.head.name = format!("{}-{}", data.head.name, index + 1);
+    Ok((Site::from_counts(&data, clockwork_traces::bundled::SEED), 1.0))
 }
 
 /// Days of imported sites: every 50 hours from the second half on, such that all sites have all hours of the day and of
@@ -236,4 +249,63 @@ fn text(study: &Study, summaries: &[Summary]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clockwork_traces::trace_file::{FileCount, Head, TraceWriter};
+
+    fn command(words: &[&str]) -> SimulateArgs {
+        Command::parse_from([&["simulate"], words].concat()).args
+    }
+
+    /// Days of hours in which 200 files are asked for, less in the night.
+    fn trace(period_s: u32, days: i64) -> Vec<u8> {
+        let head = Head { name: "site".into(), about: String::new(), period_s, origin_s: 0 };
+        let mut writer = TraceWriter::new(Vec::new(), &head).unwrap();
+        let paths: Vec<Vec<u8>> = (0..200).map(|file| format!("/f{file}").into_bytes()).collect();
+        writer.name_files(paths.iter().map(Vec::as_slice)).unwrap();
+        for hour in 0..24 * days {
+            let busy = if (6..22).contains(&(hour % 24)) { 3 } else { 1 };
+            let count = |file| FileCount {
+                file,
+                requests: busy * (1_000 / (u64::from(file) + 5)),
+                writes: 0,
+                bytes: 0,
+            };
+            writer.counts(hour, &(0..200).map(count).collect::<Vec<_>>()).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn imported_traces_take_the_place_of_the_bundled_sites() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.trace");
+        std::fs::write(&file, trace(3_600, 8)).unwrap();
+        let path = file.to_str().unwrap();
+        let words =
+            ["--plex", "tight", "--policy", "static,clockwork", "--days", "1", "--seeds", "1", "--json"];
+        let json = run(&command(&[&words[..], &["--trace", path, path]].concat())).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let policies = json["policies"].as_array().unwrap();
+        assert_eq!(policies.len(), 2);
+        assert!(policies.iter().all(|p| p["ratio_to_best"].as_f64().unwrap() > 0.95), "{json}");
+    }
+
+    #[test]
+    fn traces_that_cannot_be_simulated_are_refused_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.trace");
+        let path = file.to_str().unwrap();
+        let refused = || format!("{:#}", run(&command(&["--trace", path])).unwrap_err());
+        assert!(refused().contains("a.trace"));
+        std::fs::write(&file, trace(60, 8)).unwrap();
+        assert!(refused().contains("60 s"), "{}", refused());
+        std::fs::write(&file, trace(3_600, 2)).unwrap();
+        assert!(refused().contains("no day of 24 hours"), "{}", refused());
+        std::fs::write(&file, "clockwork").unwrap();
+        assert!(refused().contains("a.trace"), "{}", refused());
+    }
 }
