@@ -48,7 +48,7 @@ pub struct SimulateArgs {
     /// Stores, with the plex's capacities repeated, and as many calls for each [default: 4]
     #[arg(long, value_name = "N", value_parser = stores)]
     stores: Option<usize>,
-    /// Files at least: the bundled sites are copied [default: 1206]. A million with 1,000 stores take minutes and 8 GB
+    /// Files at least: the bundled sites are copied [default: 1206]. A million with 1,000 stores take minutes and 9 GB
     #[arg(long, value_name = "N", value_parser = files, conflicts_with = "trace")]
     files: Option<usize>,
     /// Print one JSON object
