@@ -94,6 +94,24 @@ fn a09_a_dead_store_changes_the_verifier() {
 }
 
 #[test]
+fn a09_what_a_store_had_not_read_when_it_was_taken_out_does_not_run_late() {
+    let (mut sim, file) = plex();
+    let peer = sim.stream(0, 1);
+    sim.store(A).hung = true;
+    sim.send(peer, &calls::write(1, &file, 0, UNSTABLE, b"older"));
+    sim.run_for(10 * MS);
+    sim.eject(A);
+    sim.run_for(10 * MS);
+    sim.ask(peer, &calls::write(2, &file, 0, UNSTABLE, b"newer"));
+    sim.unhang(A);
+    sim.run_for(SECOND);
+    sim.ask(peer, &calls::commit(3, &file));
+    assert!(sim.store(A).ran.is_empty(), "its connections were reset");
+    assert_eq!(sim.cluster.data(&file), b"newer");
+    sim.settle();
+}
+
+#[test]
 fn a09_a_commit_in_flight_when_its_store_dies_tells_of_it() {
     for ejected in [false, true] {
         let (mut sim, file) = plex();

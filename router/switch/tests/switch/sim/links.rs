@@ -81,6 +81,14 @@ impl Sim {
         self.stores[store.index()].alive = true;
     }
 
+    /// What the store has been sent and has not done will not be done. Its memory stays.
+    pub(crate) fn fence(&mut self, store: StoreId) {
+        self.stores[store.index()].forget_begun();
+        self.events.retain(
+            |_, event| !matches!(event, Event::Arrive(_, to, _) | Event::Run(_, to, ..) if *to == store),
+        );
+    }
+
     /// The store goes on with what it has been sent.
     pub(crate) fn unhang(&mut self, store: StoreId) {
         let entry = &mut self.stores[store.index()];

@@ -4,7 +4,7 @@ use super::{MS, Peer, Shard, Sim, book};
 use clockwork_placement::{Assignment, Replica, StoreEntry, StoreId, StoreState};
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
-use clockwork_switch::{Client, Verdict};
+use clockwork_switch::{Client, Transport, Verdict};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 impl Sim {
@@ -105,7 +105,7 @@ impl Sim {
         self.place()
     }
 
-    /// The health checks have found a store dead.
+    /// The health checks have found a store dead: it gets no calls, and its connections are reset.
     pub(crate) fn eject(&mut self, store: StoreId) {
         self.set_stores(|i, entry| {
             if i == store.index() {
@@ -116,6 +116,9 @@ impl Sim {
             let Shard { switch, out, .. } = &mut self.shards[shard];
             switch.store_lost(self.now, store, out);
             self.deliver(shard);
+        }
+        if self.stores[store.index()].spec.transport == Transport::Stream {
+            self.break_links(store);
         }
     }
 

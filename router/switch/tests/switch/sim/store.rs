@@ -181,6 +181,12 @@ impl Store {
         }
     }
 
+    /// Calls that have come and have not run yet are no more.
+    pub(crate) fn forget_begun(&mut self) {
+        self.waiting.clear();
+        self.seen.retain(|_, reply| reply.is_some());
+    }
+
     /// The calls of a procedure that ran here, whole.
     pub(crate) fn calls(&self, procedure: Procedure) -> Vec<&[u8]> {
         self.ran.iter().filter(|(ran, _)| *ran == procedure).map(|(_, message)| &message[..]).collect()
