@@ -234,7 +234,7 @@ impl<M: Meter> Switch<M> {
         }
     }
 
-    fn route(&self, now: Time, read: &Read<'_>, message: &mut [u8]) -> Route {
+    fn route(&mut self, now: Time, read: &Read<'_>, message: &mut [u8]) -> Route {
         let Some(span) = read.arguments.handle() else { return Route::Nowhere(status::JUKEBOX) };
         let table = |handle: &[u8]| self.shared.table.load().route(handle, read.hash);
         let nowhere = Route::Nowhere(status::JUKEBOX);
@@ -245,7 +245,9 @@ impl<M: Meter> Switch<M> {
                 let pinned = self.shared.pins.write(now, handle, read.hash, credential, || table(handle));
                 let Some(write) = pinned else { return nowhere };
                 if !write.pinned {
-                    // No room for another pin: the store writes it through at once, and nothing is outstanding.
+                    // No room for another pin, or the file is to move: the store writes it through at once, and nothing
+                    // is outstanding.
+                    self.counters.writes_made_stable += 1;
                     message[stable_at..stable_at + 4].copy_from_slice(&FILE_SYNC.to_be_bytes());
                     return Route::Store(write.store, PinDebt::None);
                 }

@@ -215,6 +215,8 @@ counters! {
     doubts_settled,
     /// Commits that the router made for a writer.
     commits_made,
+    /// WRITE calls made FILE_SYNC because their file is to move, or because no further file can be pinned.
+    writes_made_stable,
     /// Calls answered SYSTEM_ERR because connections to stores were lost under them time and again.
     given_up,
     /// READ, READDIR and WRITE calls lowered to what the store's transport carries.

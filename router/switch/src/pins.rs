@@ -4,20 +4,40 @@
 //! until a COMMIT succeeds at the same server instance (section 3.3.21). So COMMIT, and further writes, go to the store
 //! that took the first one, whatever the routing table says meanwhile, and a move of the file waits for the pin.
 //!
+//! A COMMIT covers the writes whose replies had come before it was sent, and no others: what is outstanding is kept by
+//! age.
+//!
+//! # Files that are written without a pause
+//! A file that always has a write in flight would never lose its pin. So where the table wants the file elsewhere
+//! ([`FrozenPins::leave`]) and its pin is older than [`PinLimits::age_max`], it is *drained*: further writes go to the
+//! same store as FILE_SYNC, which leave nothing outstanding, and once the last unstable one has ended, the file is
+//! committed. A file that is to leave and has lost its pin, drained or by a COMMIT of its client, is *released*: its
+//! writes stay FILE_SYNC, so that no new pin comes before the table has been swapped, for [`RELEASED_MAX`] at the most.
+//! FILE_SYNC writes in flight hold no move up, whether the client or the drain has made them so.
+//!
+//! So the file is free once its pin is `age_max` old and the slowest unstable write in flight and then a COMMIT have been
+//! answered. Where the COMMIT fails, writes are unstable again, and it is tried anew `age_max` later.
+//!
 //! The pins are spread over shards with a lock each, which only unstable writes and COMMITs touch. The routing table is
 //! asked under that lock, and swapped under all of them ([`Pins::frozen`]): a table never contradicts a pin.
 
+mod ranges;
+
 use crate::time::Time;
 use clockwork_placement::{HandleHash, PrehashedMap, StoreId};
+use ranges::Ranges;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const SHARDS: usize = 64;
 
-/// Separate ranges remembered for a file; beyond that the two nearest are taken as one, which can only make a pin last
-/// longer.
-const RANGES_MAX: usize = 16;
+/// A file that is to leave and has no pin any more is released for so long at the most: the table is swapped several
+/// times a second while files wait, and where that fails, writes must not be FILE_SYNC for ever.
+pub const RELEASED_MAX: Duration = Duration::from_secs(5);
+
+/// A COMMIT that could not be sent is tried again after this long.
+const POSTPONED: Duration = Duration::from_secs(1);
 
 /// Limits of the pins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +45,7 @@ pub struct PinLimits {
     /// Files pinned at once. Writes to further files are not pinned (and have to be sent as FILE_SYNC), counted by
     /// [`Pins::refused`].
     pub pins_max: usize,
-    /// After this long without a COMMIT a pin is [overdue](Pins::overdue).
+    /// A pin that has lasted for so long is [overdue](Pins::overdue).
     pub age_max: Duration,
 }
 
@@ -39,14 +59,12 @@ impl Default for PinLimits {
 /// Names one write or commit of a pinned file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinToken {
-    /// Running number of writes in the pin's shard; 0: not pinned.
+    /// Running number of writes and commits in the pin's shard; 0: not pinned.
     serial: u64,
-    /// Of a commit: no write was in flight when it was sent.
-    quiet: bool,
 }
 
 impl PinToken {
-    const UNPINNED: Self = Self { serial: 0, quiet: false };
+    const UNPINNED: Self = Self { serial: 0 };
 }
 
 /// Where an unstable write goes.
@@ -57,7 +75,8 @@ pub struct PinnedWrite {
     pub store: StoreId,
     /// For [`Pins::wrote`].
     pub token: PinToken,
-    /// False when [`PinLimits::pins_max`] is reached: make the write FILE_SYNC, since nothing remembers it.
+    /// False when [`PinLimits::pins_max`] is reached, or the file is to leave (see [the module](self)): make the write
+    /// FILE_SYNC, since nothing remembers it.
     pub pinned: bool,
 }
 
@@ -101,81 +120,78 @@ pub struct Overdue {
     pub store: StoreId,
 }
 
+/// How far a file is from leaving its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Unstable writes are let through.
+    Pinned,
+    /// Further writes are FILE_SYNC, until the pin is gone.
+    Draining,
+    /// No pin any more: it waits for the table, not beyond the time that the first look at it sets.
+    Released(Option<Time>),
+}
+
 #[derive(Debug)]
 struct Pin {
     handle: Box<[u8]>,
     credential: Box<[u8]>,
     store: StoreId,
-    since: Time,
-    reported: Option<Time>,
+    /// When it reaches its age limit.
+    old_from: Time,
+    /// Not [overdue](Pins::overdue) before: it has been committed since.
+    overdue_from: Time,
+    /// The table wants the file elsewhere.
+    leaves: bool,
+    stage: Stage,
     /// Serial of its first write: older tokens are of an earlier pin of the same file.
     born: u64,
-    /// Serial of its latest write.
-    latest: u64,
     in_flight: u32,
     outstanding: Ranges,
 }
 
 impl Pin {
     fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.outstanding.0.is_empty()
+        self.in_flight == 0 && self.outstanding.is_empty()
     }
 
-    fn is_overdue(&self, now: Time, age_max: Duration) -> bool {
-        let old = |since: Time| since + age_max <= now;
-        old(self.since) && self.reported.is_none_or(old)
+    fn is_released(&self) -> bool {
+        matches!(self.stage, Stage::Released(_))
     }
-}
 
-/// Disjoint byte ranges, first and one past the last, sorted.
-#[derive(Debug, Default, PartialEq)]
-struct Ranges(Vec<(u64, u64)>);
-
-impl Ranges {
-    fn add(&mut self, mut start: u64, mut end: u64) {
-        if start >= end {
-            return;
+    /// Whether it is to be committed now; begins to drain it if it has to leave.
+    fn is_overdue(&mut self, now: Time) -> bool {
+        if self.overdue_from > now || self.is_released() {
+            return false;
         }
-        // Those that overlap or touch become one with the new one.
-        let first = self.0.partition_point(|range| range.1 < start);
-        let after = self.0.partition_point(|range| range.0 <= end);
-        if let Some(touched) = self.0.get(first..after)
-            && let (Some(low), Some(high)) = (touched.first(), touched.last())
-        {
-            start = start.min(low.0);
-            end = end.max(high.1);
+        if self.leaves {
+            self.stage = Stage::Draining;
         }
-        self.0.splice(first..after, [(start, end)]);
-        self.bound();
+        // A drained file is committed when that frees it. Another is committed as it is: what it covers is safe then.
+        let waits = self.stage == Stage::Draining && self.in_flight > 0;
+        !waits && !self.outstanding.is_empty()
     }
 
-    fn bound(&mut self) {
-        while self.0.len() > RANGES_MAX {
-            self.join_nearest();
+    fn set_leaves(&mut self, leaves: bool) {
+        if leaves && !self.leaves {
+            // Its turn to be committed may lie ahead, but that would not free it.
+            self.overdue_from = self.old_from;
         }
+        if !leaves && self.stage == Stage::Draining {
+            self.stage = Stage::Pinned;
+        }
+        self.leaves = leaves;
     }
 
-    fn join_nearest(&mut self) {
-        let gaps = self.0.windows(2).enumerate().filter_map(|(place, pair)| match pair {
-            [left, right] => Some((right.0 - left.1, place, right.1)),
-            _ => None,
-        });
-        if let Some((_, place, end)) = gaps.min() {
-            self.0.remove(place + 1);
-            if let Some(joined) = self.0.get_mut(place) {
-                joined.1 = end;
+    /// Whether a released file has waited too long for the table.
+    fn is_forsaken(&mut self, now: Time) -> bool {
+        match &mut self.stage {
+            Stage::Released(Some(until)) => *until <= now,
+            Stage::Released(until) => {
+                *until = Some(now + RELEASED_MAX);
+                false
             }
+            Stage::Pinned | Stage::Draining => false,
         }
-    }
-
-    fn remove(&mut self, start: u64, end: u64) {
-        if start >= end {
-            return;
-        }
-        let parts = self.0.iter().flat_map(|&(a, b)| [(a, b.min(start)), (a.max(end), b)]);
-        self.0 = parts.filter(|(a, b)| a < b).collect();
-        // Taking a piece out of the middle leaves one range more.
-        self.bound();
     }
 }
 
@@ -187,12 +203,19 @@ struct Shard {
 }
 
 impl Shard {
+    /// Not of a released file.
     fn pin(&self, handle: &[u8], hash: HandleHash) -> Option<&Pin> {
-        self.pins.get(&hash).filter(|pin| *pin.handle == *handle)
+        self.pins.get(&hash).filter(|pin| *pin.handle == *handle && !pin.is_released())
     }
 
+    /// Not of a released file.
     fn pin_mut(&mut self, handle: &[u8], hash: HandleHash) -> Option<&mut Pin> {
-        self.pins.get_mut(&hash).filter(|pin| *pin.handle == *handle)
+        self.pins.get_mut(&hash).filter(|pin| *pin.handle == *handle && !pin.is_released())
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
     }
 }
 
@@ -224,33 +247,40 @@ impl Pins {
         credential: &[u8],
         route: impl FnOnce() -> Option<StoreId>,
     ) -> Option<PinnedWrite> {
+        let unpinned = |store| PinnedWrite { store, token: PinToken::UNPINNED, pinned: false };
         let mut shard = self.shard(hash);
-        let serial = shard.serial + 1;
-        let token = PinToken { serial, quiet: false };
-        if let Some(pin) = shard.pin_mut(handle, hash) {
-            pin.latest = serial;
-            pin.in_flight = pin.in_flight.saturating_add(1);
-            if *pin.credential != *credential {
-                pin.credential = credential.into();
+        let serial = shard.next_serial();
+        let token = PinToken { serial };
+        match shard.pins.get_mut(&hash) {
+            None => {}
+            Some(pin) if *pin.handle != *handle => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return route().map(unpinned);
             }
-            let store = pin.store;
-            shard.serial = serial;
-            return Some(PinnedWrite { store, token, pinned: true });
+            Some(Pin { stage: Stage::Released(_), .. }) => return route().map(unpinned),
+            Some(Pin { stage: Stage::Draining, store, .. }) => return Some(unpinned(*store)),
+            Some(pin) => {
+                pin.in_flight = pin.in_flight.saturating_add(1);
+                if *pin.credential != *credential {
+                    pin.credential = credential.into();
+                }
+                return Some(PinnedWrite { store: pin.store, token, pinned: true });
+            }
         }
         let store = route()?;
-        if shard.pins.contains_key(&hash) || !self.reserve() {
+        if !self.reserve() {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return Some(PinnedWrite { store, token: PinToken::UNPINNED, pinned: false });
+            return Some(unpinned(store));
         }
-        shard.serial = serial;
         let pin = Pin {
             handle: handle.into(),
             credential: credential.into(),
             store,
-            since: now,
-            reported: None,
+            old_from: now + self.limits.age_max,
+            overdue_from: now + self.limits.age_max,
+            leaves: false,
+            stage: Stage::Pinned,
             born: serial,
-            latest: serial,
             in_flight: 1,
             outstanding: Ranges::default(),
         };
@@ -261,15 +291,13 @@ impl Pins {
     /// A write has ended. Once for every [`Pins::write`].
     pub fn wrote(&self, handle: &[u8], hash: HandleHash, token: PinToken, outcome: Wrote) {
         let mut shard = self.shard(hash);
+        let serial = shard.serial;
         let Some(pin) = shard.pin_mut(handle, hash).filter(|pin| token.serial >= pin.born) else { return };
         pin.in_flight = pin.in_flight.saturating_sub(1);
         if let Wrote::Unstable { offset, count } = outcome {
-            pin.outstanding.add(offset, offset.saturating_add(u64::from(count)));
+            pin.outstanding.add(offset, offset.saturating_add(u64::from(count)), serial);
         }
-        if pin.is_idle() {
-            shard.pins.remove(&hash);
-            self.unpinned(1);
-        }
+        self.settled(&mut shard, hash);
     }
 
     /// A COMMIT is about to be sent: it goes to the store that the file is pinned to, else where `route` says (called
@@ -280,11 +308,11 @@ impl Pins {
         hash: HandleHash,
         route: impl FnOnce() -> Option<StoreId>,
     ) -> Option<PinnedCommit> {
-        let shard = self.shard(hash);
-        match shard.pin(handle, hash) {
-            Some(pin) => {
-                let token = PinToken { serial: pin.latest, quiet: pin.in_flight == 0 };
-                Some(PinnedCommit { store: pin.store, token, pinned: true })
+        let mut shard = self.shard(hash);
+        match shard.pin(handle, hash).map(|pin| pin.store) {
+            Some(store) => {
+                let token = PinToken { serial: shard.next_serial() };
+                Some(PinnedCommit { store, token, pinned: true })
             }
             None => Some(PinnedCommit { store: route()?, token: PinToken::UNPINNED, pinned: false }),
         }
@@ -292,8 +320,8 @@ impl Pins {
 
     /// A COMMIT has ended; `count` 0 means to the end of the file. Returns whether the file is free of its pin now.
     ///
-    /// A COMMIT covers what was written before it: it counts only if no write was in flight when it was sent and none has
-    /// been sent since. One that covers only part of what is outstanding takes that part off.
+    /// What it covers is taken off: the bytes of its range whose writes had been answered before it was sent. (A store may
+    /// run a write after a COMMIT that was sent later.)
     pub fn committed(
         &self,
         handle: &[u8],
@@ -305,17 +333,37 @@ impl Pins {
     ) -> bool {
         let mut shard = self.shard(hash);
         let Some(pin) = shard.pin_mut(handle, hash) else { return true };
-        if !ok || !token.quiet || token.serial != pin.latest {
+        if !ok {
             return false;
         }
         let end = if count == 0 { u64::MAX } else { offset.saturating_add(u64::from(count)) };
-        pin.outstanding.remove(offset, end);
-        let idle = pin.is_idle();
-        if idle {
+        // Whatever is outstanding now is younger than every token of an earlier pin of this file.
+        pin.outstanding.remove(offset, end, token.serial);
+        self.settled(&mut shard, hash)
+    }
+
+    /// The COMMIT of an [`Overdue`] file has failed, or there was no room for it. Where the store has `refused` it, the
+    /// file is drained no longer.
+    pub fn commit_failed(&self, now: Time, handle: &[u8], hash: HandleHash, refused: bool) {
+        let mut shard = self.shard(hash);
+        let Some(pin) = shard.pin_mut(handle, hash) else { return };
+        if refused {
+            pin.stage = Stage::Pinned;
+        } else {
+            pin.overdue_from = now + POSTPONED;
+        }
+    }
+
+    /// Drops a pin that holds nothing any more. Returns whether it did.
+    fn settled(&self, shard: &mut Shard, hash: HandleHash) -> bool {
+        let Some(pin) = shard.pins.get_mut(&hash).filter(|pin| pin.is_idle()) else { return false };
+        if pin.leaves {
+            pin.stage = Stage::Released(None);
+        } else {
             shard.pins.remove(&hash);
             self.unpinned(1);
         }
-        idle
+        true
     }
 
     /// The store that this file is pinned to.
@@ -335,37 +383,42 @@ impl Pins {
         }
     }
 
-    /// Pins older than [`PinLimits::age_max`], each at most once in that time. The router commits these files as if it
-    /// were the writer, through [`Pins::commit`] and [`Pins::committed`] with the range 0, 0.
+    /// Pins older than [`PinLimits::age_max`], each at most once in that time: the router commits these files as if it
+    /// were the writer, through [`Pins::commit`] and [`Pins::committed`] with the range 0, 0, and
+    /// [`Pins::commit_failed`] where that fails. Files that are to leave are drained first. To be called every 50 ms or so.
     #[must_use]
     pub fn overdue(&self, now: Time) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for shard in &self.shards {
-            for (&hash, pin) in &mut lock(shard).pins {
-                if pin.is_overdue(now, self.limits.age_max) {
-                    pin.reported = Some(now);
+            let mut shard = lock(shard);
+            let before = shard.pins.len();
+            shard.pins.retain(|&hash, pin| {
+                if pin.is_overdue(now) {
+                    pin.overdue_from = now + self.limits.age_max;
                     let (handle, credential) = (pin.handle.clone(), pin.credential.clone());
                     overdue.push(Overdue { handle, hash, credential, store: pin.store });
                 }
-            }
+                !pin.is_forsaken(now)
+            });
+            self.unpinned(before - shard.pins.len());
         }
         overdue
     }
 
     /// Runs `work` while no pin can come or go: the routing table is swapped in here, so that no write can be routed by
     /// the old table and pinned after the new one looked.
-    pub fn frozen<R>(&self, work: impl FnOnce(&FrozenPins<'_>) -> R) -> R {
+    pub fn frozen<R>(&self, work: impl FnOnce(&mut FrozenPins<'_>) -> R) -> R {
         // Always in the same order, and nothing else holds two of them: no deadlock.
-        work(&FrozenPins { shards: self.shards.iter().map(lock).collect() })
+        work(&mut FrozenPins { pins: self, shards: self.shards.iter().map(lock).collect() })
     }
 
-    /// Files pinned, of [`PinLimits::pins_max`].
+    /// Files pinned, those included that are released and wait for the table, of [`PinLimits::pins_max`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.pinned.load(Ordering::Relaxed)
     }
 
-    /// Whether no file is pinned.
+    /// Whether no file is pinned or released.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -395,6 +448,7 @@ impl Pins {
 /// All pins, standing still. See [`Pins::frozen`].
 #[derive(Debug)]
 pub struct FrozenPins<'a> {
+    pins: &'a Pins,
     shards: Vec<MutexGuard<'a, Shard>>,
 }
 
@@ -407,8 +461,34 @@ impl FrozenPins<'_> {
 
     /// Every pin: handle, hash, store.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], HandleHash, StoreId)> {
-        let pins = self.shards.iter().flat_map(|shard| &shard.pins);
+        let pins = self.shards.iter().flat_map(|shard| &shard.pins).filter(|(_, pin)| !pin.is_released());
         pins.map(|(&hash, pin)| (&*pin.handle, hash, pin.store))
+    }
+
+    /// Says of every pin whether its file is to leave its store as soon as it can. Gives those that are: handle, store.
+    pub fn leave(
+        &mut self,
+        leaves: impl Fn(&[u8], HandleHash, StoreId) -> bool,
+    ) -> Vec<(Box<[u8]>, StoreId)> {
+        let mut leaving = Vec::new();
+        let pins = self.shards.iter_mut().flat_map(|shard| &mut shard.pins);
+        for (&hash, pin) in pins.filter(|(_, pin)| !pin.is_released()) {
+            let leaves = leaves(&pin.handle, hash, pin.store);
+            if leaves {
+                leaving.push((pin.handle.clone(), pin.store));
+            }
+            pin.set_leaves(leaves);
+        }
+        leaving
+    }
+
+    /// A table that gives released files to whom they are to go is in force: they may be pinned there.
+    pub fn forget_released(&mut self) {
+        for shard in &mut self.shards {
+            let before = shard.pins.len();
+            shard.pins.retain(|_, pin| !pin.is_released());
+            self.pins.unpinned(before - shard.pins.len());
+        }
     }
 }
 

@@ -118,6 +118,9 @@ impl<M: Meter> Switch<M> {
                 if let PinDebt::Commit { token, offset, count } = slot.pin {
                     let ok = read.status() == Some(status::OK);
                     self.shared.pins.committed(&handle, slot.hash, token, offset, count, ok);
+                    if !ok {
+                        self.shared.pins.commit_failed(now, &handle, slot.hash, true);
+                    }
                     self.shared.written.mark(now, slot.hash);
                 }
             }

@@ -206,18 +206,16 @@ impl Shared {
 
     /// Puts `wanted` in force in one step. A file that is pinned to another store than `wanted` gives stays where it is,
     /// by an exception of its own, so that the table never contradicts a pin. Returns how many files stayed: while there
-    /// are any, call this again with the same table.
+    /// are any, call this again with the same table, more often than every [`pins::RELEASED_MAX`](crate::pins::RELEASED_MAX).
     ///
     /// # Errors
     /// When no table can be made of it; the table in force is then unchanged.
     pub fn place(&self, wanted: &Table) -> Result<usize, TableError> {
         self.pins.frozen(|pins| {
-            let mut stay = Vec::new();
-            for (handle, hash, store) in pins.iter() {
-                if is_there(wanted, store) && wanted.route(handle, hash) != Some(store) {
-                    stay.push((Box::<[u8]>::from(handle), store));
-                }
-            }
+            let leaves = |handle: &[u8], hash, store| {
+                is_there(wanted, store) && wanted.route(handle, hash) != Some(store)
+            };
+            let stay = pins.leave(leaves);
             let stayed = stay.len();
             let table = if stay.is_empty() {
                 wanted.clone()
@@ -229,6 +227,7 @@ impl Shared {
             };
             self.written.follow(&table);
             self.table.store(Arc::new(table));
+            pins.forget_released();
             Ok(stayed)
         })
     }

@@ -130,8 +130,9 @@ impl<M: Meter> Switch<M> {
             let pin = PinDebt::Commit { token: commit.token, offset: 0, count: 0 };
             let target = (commit.store, overdue.hash);
             let call = (&overdue.credential[..], &arguments[..]);
-            if self.own_call(now, target, Procedure::Commit, call, (purpose, pin), out).is_ok() {
-                self.counters.commits_made += 1;
+            match self.own_call(now, target, Procedure::Commit, call, (purpose, pin), out) {
+                Ok(()) => self.counters.commits_made += 1,
+                Err(_) => self.shared.pins.commit_failed(now, &overdue.handle, overdue.hash, false),
             }
         }
     }

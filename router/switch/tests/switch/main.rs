@@ -8,6 +8,7 @@ mod sim;
 mod answers;
 mod commits;
 mod doubts;
+mod drains;
 mod links;
 mod listings;
 mod poison;

@@ -395,9 +395,11 @@ impl Cluster {
         let end = start + bytes.len();
         data.resize(data.len().max(end), 0);
         data[start..end].copy_from_slice(bytes);
-        unstable.push((accent.store, start..end));
-        if stably != 0 {
-            commit_ranges(data, stable, unstable, accent.store);
+        // A stable write makes nothing else stable.
+        let written = (accent.store, start..end);
+        match stably {
+            0 => unstable.push(written),
+            _ => commit_ranges(data, stable, &mut vec![written], accent.store),
         }
         out.extend_from_slice(&[0; 8]);
         xdr::put_u32(out, u32::try_from(bytes.len()).unwrap());
