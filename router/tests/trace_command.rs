@@ -142,7 +142,7 @@ fn an_export_reads_standard_input_writes_all_or_nothing_and_knows_its_forms() {
     assert_eq!(names(folder.path()), ["log", "t"]);
     assert!(piped(&trace).status.success());
     let table = std::fs::read_to_string(folder.path().join("table")).unwrap();
-    assert_eq!(table, "file,period,count,writes,bytes\n/a,0,1,0,5\n");
+    assert_eq!(table, "file,period,count,writes,metadata,bytes,bytes_written\n/a,0,1,0,0,5,0\n");
     let parquet = clockwork(folder.path(), &["export", "t", "--format", "parquet", "-o", "p"]);
     if cfg!(feature = "parquet") {
         assert!(parquet.status.success(), "{}", text(&parquet.stderr));

@@ -5,7 +5,8 @@
 //! | `file` | `BYTE_ARRAY`, a string where all paths of the trace are UTF-8 | path |
 //! | `period` | `INT64` | number of the period from the first one on, as in the CSV table |
 //! | `start` | `INT64`, timestamp in ms, UTC | when the period begins |
-//! | `count`, `writes`, `bytes` | `INT64` | requests, how many of them changed the file, bytes sent or taken |
+//! | `count`, `writes`, `metadata` | `INT64` | requests, how many of them wrote data, how many concerned metadata alone |
+//! | `bytes`, `bytes_written` | `INT64` | bytes sent, bytes taken |
 //!
 //! There is a row for each file and period with requests, in the order of periods and then of files as they were first
 //! seen. Values are encoded by dictionary where it is smaller, and not compressed.
@@ -59,7 +60,9 @@ pub fn write<R: Read + Seek, W: Write + Send>(
             group.start.push(start_ms);
             group.count.push(signed(count.requests));
             group.writes.push(signed(count.writes));
-            group.bytes.push(signed(count.bytes));
+            group.metadata.push(signed(count.metadata));
+            group.bytes.push(signed(count.bytes_read));
+            group.bytes_written.push(signed(count.bytes_written));
             rows += 1;
             if group.file.len() >= GROUP_ROWS {
                 group.write(&mut writer)?;
@@ -88,7 +91,9 @@ fn schema(index: &TraceIndex) -> Result<Type, ParquetError> {
         column("start", Physical::INT64, Some(moment))?,
         column("count", Physical::INT64, None)?,
         column("writes", Physical::INT64, None)?,
+        column("metadata", Physical::INT64, None)?,
         column("bytes", Physical::INT64, None)?,
+        column("bytes_written", Physical::INT64, None)?,
     ];
     Type::group_type_builder("trace").with_fields(columns).build()
 }
@@ -101,7 +106,9 @@ struct Group {
     start: Vec<i64>,
     count: Vec<i64>,
     writes: Vec<i64>,
+    metadata: Vec<i64>,
     bytes: Vec<i64>,
+    bytes_written: Vec<i64>,
     /// Paths of the files in it.
     paths: HashMap<u32, ByteArray>,
 }
@@ -113,8 +120,15 @@ impl Group {
         }
         let mut rows = writer.next_row_group()?;
         column::<ByteArrayType, W>(&mut rows, &mut self.file)?;
-        for values in [&mut self.period, &mut self.start, &mut self.count, &mut self.writes, &mut self.bytes]
-        {
+        for values in [
+            &mut self.period,
+            &mut self.start,
+            &mut self.count,
+            &mut self.writes,
+            &mut self.metadata,
+            &mut self.bytes,
+            &mut self.bytes_written,
+        ] {
             column::<Int64Type, W>(&mut rows, values)?;
         }
         rows.close()?;
@@ -163,14 +177,20 @@ mod tests {
 
     #[test]
     fn a_trace_comes_back_row_by_row() {
-        let count = |file, requests| FileCount { file, requests, writes: 1, bytes: u64::MAX };
+        let count = |file, requests| FileCount {
+            file,
+            requests,
+            writes: 1,
+            bytes_read: u64::MAX,
+            ..FileCount::default()
+        };
         let reader =
             exported(&[b"/a", b"/\xc3\xa9"], &[(3, vec![count(1, 5)]), (-1, vec![count(0, 1), count(1, 2)])]);
         let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         let read = rows.iter().map(|row| {
             let long = |column| row.get_long(column).unwrap();
             let moment = row.get_timestamp_millis(2).unwrap();
-            (row.get_string(0).unwrap().as_str(), long(1), moment, [long(3), long(4), long(5)])
+            (row.get_string(0).unwrap().as_str(), long(1), moment, [long(3), long(4), long(6)])
         });
         let wanted = [
             ("/a", 0, -53_000, [1, 1, i64::MAX]),
@@ -182,7 +202,7 @@ mod tests {
 
     #[test]
     fn paths_that_are_no_text_are_bytes_and_many_rows_are_many_groups() {
-        let count = |file| FileCount { file, requests: 1, writes: 0, bytes: 0 };
+        let count = |file| FileCount { file, requests: 1, ..FileCount::default() };
         let names: Vec<Vec<u8>> =
             (0..GROUP_ROWS / 2 + 1).map(|file| format!("/\u{ff}{file}").into_bytes()).collect();
         let mut paths: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();

@@ -46,8 +46,9 @@ fn trace(periods: i64) -> Vec<u8> {
     let mut writer = TraceWriter::new(Vec::new(), &head).unwrap();
     let names: Vec<String> = (0..FILES).map(|file| format!("/{file}")).collect();
     writer.name_files(names.iter().map(String::as_bytes)).unwrap();
-    let counts: Vec<FileCount> =
-        (0..FILES).map(|file| FileCount { file, requests: 3, writes: 0, bytes: 9 }).collect();
+    let counts: Vec<FileCount> = (0..FILES)
+        .map(|file| FileCount { file, requests: 3, bytes_read: 9, ..FileCount::default() })
+        .collect();
     for half in counts.chunks(FILES as usize / 2) {
         (0..periods).for_each(|period| writer.counts(period, half).unwrap());
     }

@@ -236,7 +236,9 @@ mod tests {
         let mut writer = TraceWriter::new(Vec::new(), &head).unwrap();
         writer.name_files([&b"/a"[..], b"/b"]).unwrap();
         for (period, file, requests, bytes) in [(5, 0, 10, 4_000), (7, 1, 3, 0)] {
-            writer.counts(period, &[FileCount { file, requests, writes: 0, bytes }]).unwrap();
+            writer
+                .counts(period, &[FileCount { file, requests, bytes_read: bytes, ..FileCount::default() }])
+                .unwrap();
         }
         std::fs::write(&file, writer.finish().unwrap()).unwrap();
         let source = asked.trace.source(1).unwrap();

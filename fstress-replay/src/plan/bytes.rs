@@ -16,8 +16,8 @@ impl RequestBytes {
         let (first, periods) = data.span().unwrap_or((0, 0));
         let of_period = |period: i64| {
             let counts = data.periods.get(&period).map_or(&[][..], Vec::as_slice);
-            let known = counts.iter().filter(|count| count.requests > 0 && count.bytes > 0);
-            known.map(|count| (count.file, count.bytes.div_ceil(count.requests))).collect()
+            let known = counts.iter().filter(|count| count.requests > 0 && count.bytes_read > 0);
+            known.map(|count| (count.file, count.bytes_read.div_ceil(count.requests))).collect()
         };
         Self { periods: (first..first.saturating_add_unsigned(periods)).map(of_period).collect() }
     }

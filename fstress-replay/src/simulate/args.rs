@@ -271,8 +271,7 @@ mod tests {
             let count = |file| FileCount {
                 file,
                 requests: busy * (1_000 / (u64::from(file) + 5)),
-                writes: 0,
-                bytes: 0,
+                ..FileCount::default()
             };
             writer.counts(hour, &(0..200).map(count).collect::<Vec<_>>()).unwrap();
         }

@@ -4,13 +4,21 @@ use super::request::{Line, Parsed, Request, method, number_or_dash};
 use super::summary::Reason;
 use super::time;
 use super::zone::Clock;
+use clockwork_wire::nfs3::Class;
 
 /// Reads lines; remembers the last time, because many lines in a row have the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Common {
     last: Vec<u8>,
     last_s: i64,
     clock: Clock,
+    post: Class,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self::new(Clock::default(), Class::Write)
+    }
 }
 
 /// Whether a line has the form, so that a log may be told by it.
@@ -19,8 +27,9 @@ pub(super) fn looks_right(line: &[u8]) -> bool {
 }
 
 impl Common {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, ..Self::default() }
+    /// `post` is what a POST counts as.
+    pub(super) fn new(clock: Clock, post: Class) -> Self {
+        Self { last: Vec::new(), last_s: 0, clock, post }
     }
 
     /// `host ident user [10/Oct/2000:13:55:36 -0700] "GET /a HTTP/1.0" 200 2326 ...`
@@ -41,18 +50,10 @@ impl Common {
         // The bytes may be missing: some servers leave them out for answers without a body.
         let bytes = fields.next().map_or(Some(0), number_or_dash).ok_or(Reason::Number)?;
         let (verb, target) = split_request(request)?;
-        let Some(writes) = method(verb) else { return Ok(Line::Left(Reason::Method)) };
-        Ok(Line::Request(Request {
-            unix_s,
-            target,
-            is_url: true,
-            status,
-            bytes,
-            size: bytes,
-            writes,
-            client,
-            ..Request::NONE
-        }))
+        let Some(class) = method(verb, self.post) else { return Ok(Line::Left(Reason::Method)) };
+        let mut request = Request { unix_s, target, is_url: true, status, client, ..Request::NONE };
+        request.be(class, bytes, 0);
+        Ok(Line::Request(request))
     }
 
     fn time(&mut self, text: &[u8]) -> Result<i64, Reason> {
@@ -120,7 +121,7 @@ mod tests {
                 r.unix_s,
                 String::from_utf8_lossy(r.target).into_owned(),
                 r.status,
-                r.bytes,
+                r.sent,
                 String::from_utf8_lossy(r.client).into_owned(),
             ),
             other => panic!("{}: {other:?}", String::from_utf8_lossy(line)),

@@ -4,17 +4,9 @@ use crate::trace_file::FileCount;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
-/// What is counted of one file in one period.
-#[derive(Debug, Clone, Copy, Default)]
-struct Cell {
-    requests: u64,
-    writes: u64,
-    bytes: u64,
-}
-
 /// Counts that are not written yet, of any periods, and the totals of all periods.
 pub(super) struct Counts {
-    open: HashMap<(i64, u32), Cell>,
+    open: HashMap<(i64, u32), FileCount>,
     cells_max: usize,
     /// Requests in each period that had a line, counted or not.
     totals: BTreeMap<i64, u64>,
@@ -29,10 +21,8 @@ impl Counts {
     }
 
     pub(super) fn add(&mut self, period: i64, count: FileCount) {
-        let cell = self.open.entry((period, count.file)).or_default();
-        cell.requests = cell.requests.saturating_add(count.requests);
-        cell.writes = cell.writes.saturating_add(count.writes);
-        cell.bytes = cell.bytes.saturating_add(count.bytes);
+        let open = self.open.entry((period, count.file));
+        open.or_insert(FileCount { file: count.file, ..FileCount::default() }).add(&count);
         self.saw(period, count.requests);
     }
 
@@ -65,18 +55,13 @@ impl Counts {
 
     /// Takes out what is not written yet: by period, each sorted by file.
     pub(super) fn take(&mut self) -> Vec<(i64, Vec<FileCount>)> {
-        let mut cells: Vec<((i64, u32), Cell)> = self.open.drain().collect();
-        cells.sort_unstable_by_key(|(key, _)| *key);
-        let of_period = |part: &[((i64, u32), Cell)]| {
-            let count = |((_, file), cell): &((i64, u32), Cell)| FileCount {
-                file: *file,
-                requests: cell.requests,
-                writes: cell.writes,
-                bytes: cell.bytes,
-            };
-            part.first().map(|((period, _), _)| (*period, part.iter().map(count).collect()))
+        let mut counts: Vec<((i64, u32), FileCount)> = self.open.drain().collect();
+        counts.sort_unstable_by_key(|(key, _)| *key);
+        let of_period = |part: &[((i64, u32), FileCount)]| {
+            let ((period, _), _) = part.first()?;
+            Some((*period, part.iter().map(|(_, count)| *count).collect()))
         };
-        cells.chunk_by(|((a, _), _), ((b, _), _)| a == b).filter_map(of_period).collect()
+        counts.chunk_by(|((a, _), _), ((b, _), _)| a == b).filter_map(of_period).collect()
     }
 
     /// Requests in every period that had a line.

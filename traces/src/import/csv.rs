@@ -3,14 +3,15 @@
 //!
 //! | form | needs | takes |
 //! |---|---|---|
-//! | requests | `t_s` (seconds since `--start`) or `unix_s` (since 1970 UTC); one of `file`, `file_id`, `path`, `url` | `method`, `status`, `bytes` (`-1` or `-` for none), `client` |
-//! | counts | one of `file`, `file_id`, `path`, `url`, `series`; `period` or `hour` (number from `--start`); `count` or `requests` | `bytes` |
+//! | requests | `t_s` (seconds since `--start`) or `unix_s` (since 1970 UTC); one of `file`, `file_id`, `path`, `url` | `method`, `status`, `bytes` (`-1` or `-` for none), `bytes_written`, `client` |
+//! | counts | one of `file`, `file_id`, `path`, `url`, `series`; `period` or `hour` (number from `--start`); `count` or `requests` | `writes` and `metadata` (how many of them), `bytes`, `bytes_written` |
 //!
 //! All rows count, whatever their status: who made the table has chosen them.
 
 use super::open::LogFormat;
 use super::request::{Line, Parsed, Request, by_column, method, number, number_or_dash};
 use super::summary::Reason;
+use clockwork_wire::nfs3::Class;
 
 /// Most columns of a table.
 const COLUMNS_MAX: usize = 64;
@@ -26,7 +27,10 @@ enum Column {
     Count,
     Method,
     Status,
-    Bytes,
+    Sent,
+    Taken,
+    Writes,
+    Metadata,
     Client,
     Other,
 }
@@ -39,6 +43,7 @@ pub(super) struct Table {
     /// When `t_s` is 0 and period 0 begins, in seconds since 1970 UTC.
     start_s: i64,
     period_s: u32,
+    post: Class,
     scratch: Vec<u8>,
 }
 
@@ -56,7 +61,10 @@ fn columns(header: &[u8], format: LogFormat) -> Vec<Column> {
             b"count" | b"requests" if format == LogFormat::Counts => Column::Count,
             b"method" => Column::Method,
             b"status" => Column::Status,
-            b"bytes" => Column::Bytes,
+            b"bytes" => Column::Sent,
+            b"bytes_written" => Column::Taken,
+            b"writes" if format == LogFormat::Counts => Column::Writes,
+            b"metadata" if format == LogFormat::Counts => Column::Metadata,
             b"client" => Column::Client,
             _ => Column::Other,
         }
@@ -79,8 +87,9 @@ pub(super) fn header_format(header: &[u8]) -> Option<LogFormat> {
 }
 
 impl Table {
-    pub(super) fn new(format: LogFormat, start_s: i64, period_s: u32) -> Self {
-        Self { columns: Vec::new(), format, start_s, period_s, scratch: Vec::new() }
+    /// `post` is what a POST counts as.
+    pub(super) fn new(format: LogFormat, start_s: i64, period_s: u32, post: Class) -> Self {
+        Self { columns: Vec::new(), format, start_s, period_s, post, scratch: Vec::new() }
     }
 
     pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Parsed<'a> {
@@ -93,13 +102,27 @@ impl Table {
             return Err(Reason::Blank);
         }
         let mut row = Request::NONE;
-        let mut time = None;
-        by_column(&self.columns, Fields { rest: Some(line) }, |column, field| {
-            self.take(column, field, &mut row, &mut time)
+        let (mut time, mut class) = (None, None);
+        by_column(&self.columns, Fields { rest: Some(line) }, |column, field| match column {
+            Column::Method => {
+                class = Some(method(field, self.post).unwrap_or(Class::Read));
+                Ok(())
+            }
+            column => self.take(column, field, &mut row, &mut time),
         })?;
-        // The bytes of several requests together say nothing of the file's size.
-        row.size = if row.count == 1 { row.bytes } else { 0 };
         row.unix_s = time.ok_or(Reason::Time)?;
+        if row.writes.saturating_add(row.metadata) > row.count {
+            return Err(Reason::Number);
+        }
+        match (row.count, class) {
+            (1, Some(class)) => row.be(class, row.sent, row.taken),
+            // The bytes of several requests together say nothing of the file's size.
+            (1, None) if row.writes + row.metadata == 0 => row.size = row.sent,
+            _ => {}
+        }
+        if row.writes == 0 {
+            row.taken = 0;
+        }
         if row.target.is_empty() {
             return Err(Reason::Path);
         }
@@ -130,15 +153,17 @@ impl Table {
             Column::Count => {
                 row.count = number(field).filter(|count| *count < 1 << 48).ok_or(Reason::Number)?
             }
-            Column::Method => row.writes = method(field).unwrap_or(false),
+            Column::Writes => row.writes = number(field).ok_or(Reason::Number)?,
+            Column::Metadata => row.metadata = number(field).ok_or(Reason::Number)?,
             Column::Status => {
                 let status = number_or_dash(field).and_then(|status| u16::try_from(status).ok());
                 row.status = status.ok_or(Reason::Status)?;
             }
-            Column::Bytes if field == b"-1" || field.is_empty() => {}
-            Column::Bytes => row.bytes = number_or_dash(field).ok_or(Reason::Number)?,
+            Column::Sent | Column::Taken if field == b"-1" || field.is_empty() => {}
+            Column::Sent => row.sent = number_or_dash(field).ok_or(Reason::Number)?,
+            Column::Taken => row.taken = number_or_dash(field).ok_or(Reason::Number)?,
             Column::Client => row.client = field,
-            Column::Other => {}
+            Column::Method | Column::Other => {}
         }
         Ok(())
     }
@@ -205,7 +230,7 @@ mod tests {
 
     fn row<T>(header: &str, line: &[u8], then: impl FnOnce(Parsed<'_>) -> T) -> T {
         let format = header_format(header.as_bytes()).unwrap();
-        let mut table = Table::new(format, 1_000, 60);
+        let mut table = Table::new(format, 1_000, 60, Class::Write);
         assert_eq!(table.parse(header.as_bytes()), Ok(Line::Note));
         then(table.parse(line))
     }
@@ -226,7 +251,7 @@ mod tests {
         row("t_s,file_id,method,status,bytes,remote", b"45701,154,PUT,404,-1,0", |parsed| {
             let Ok(Line::Request(request)) = parsed else { panic!("{parsed:?}") };
             assert_eq!((request.unix_s, request.target, request.count), (46_701, &b"154"[..], 1));
-            assert_eq!((request.status, request.bytes, request.writes), (404, 0, true));
+            assert_eq!((request.status, request.sent, request.writes), (404, 0, 1));
         });
         row("count,period,file", b"7,-2,\"a \"\"b\"\", c\"", |parsed| {
             let Ok(Line::Request(request)) = parsed else { panic!("{parsed:?}") };

@@ -7,6 +7,7 @@
 //! | request | `request` ("GET /a HTTP/1.1"), or method and URL: `RequestMethod`, `request_method`, `method`, in Caddy's `request` `method`; `RequestPath`, `request_uri`, `uri`, `path`, `url`, in Caddy's `request` `uri` |
 //! | status | `DownstreamStatus`, `OriginStatus`, `status` |
 //! | bytes | `DownstreamContentSize`, `body_bytes_sent`, `bytes_sent`, `size`, `bytes` |
+//! | bytes taken, of writes | `RequestContentSize`, `content_length`, `bytes_read`, `request_length` |
 //! | client | `ClientHost`, `remote_addr`, `client`, in Caddy's `request` `remote_ip`, `client_ip`, `remote_addr` |
 
 use super::common::{split_request, status};
@@ -14,6 +15,7 @@ use super::request::{Line, Parsed, Request, method, number_or_dash};
 use super::summary::Reason;
 use super::time;
 use super::zone::Clock;
+use clockwork_wire::nfs3::Class;
 
 /// Deepest nesting of a line.
 const DEPTH_MAX: u32 = 63;
@@ -24,10 +26,17 @@ pub(super) fn looks_right(line: &[u8]) -> bool {
 }
 
 /// Reads lines.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Json {
     scratch: Vec<u8>,
     clock: Clock,
+    post: Class,
+}
+
+impl Default for Json {
+    fn default() -> Self {
+        Self::new(Clock::default(), Class::Write)
+    }
 }
 
 /// A value that is neither object nor array.
@@ -54,7 +63,8 @@ struct Found<'a> {
     method: Option<(u8, &'a [u8])>,
     url: Option<(u8, &'a [u8])>,
     status: Option<(u8, &'a [u8])>,
-    bytes: Option<(u8, &'a [u8])>,
+    sent: Option<(u8, &'a [u8])>,
+    taken: Option<(u8, &'a [u8])>,
     client: Option<(u8, &'a [u8])>,
 }
 
@@ -89,11 +99,15 @@ impl<'a> Found<'a> {
             (b"", b"DownstreamStatus") => better(&mut self.status, 0, bytes),
             (b"", b"OriginStatus") => better(&mut self.status, 1, bytes),
             (b"", b"status") => better(&mut self.status, 2, bytes),
-            (b"", b"DownstreamContentSize") => better(&mut self.bytes, 0, bytes),
-            (b"", b"body_bytes_sent") => better(&mut self.bytes, 1, bytes),
-            (b"", b"bytes_sent") => better(&mut self.bytes, 2, bytes),
-            (b"", b"size") => better(&mut self.bytes, 3, bytes),
-            (b"", b"bytes") => better(&mut self.bytes, 4, bytes),
+            (b"", b"DownstreamContentSize") => better(&mut self.sent, 0, bytes),
+            (b"", b"body_bytes_sent") => better(&mut self.sent, 1, bytes),
+            (b"", b"bytes_sent") => better(&mut self.sent, 2, bytes),
+            (b"", b"size") => better(&mut self.sent, 3, bytes),
+            (b"", b"bytes") => better(&mut self.sent, 4, bytes),
+            (b"", b"RequestContentSize") => better(&mut self.taken, 0, bytes),
+            (b"", b"content_length") => better(&mut self.taken, 1, bytes),
+            (b"", b"bytes_read") => better(&mut self.taken, 2, bytes),
+            (b"", b"request_length") => better(&mut self.taken, 3, bytes),
             (b"", b"ClientHost") => better(&mut self.client, 0, bytes),
             (b"", b"remote_addr") => better(&mut self.client, 1, bytes),
             (b"", b"client") => better(&mut self.client, 2, bytes),
@@ -106,8 +120,9 @@ impl<'a> Found<'a> {
 }
 
 impl Json {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, ..Self::default() }
+    /// `post` is what a POST counts as.
+    pub(super) fn new(clock: Clock, post: Class) -> Self {
+        Self { scratch: Vec::new(), clock, post }
     }
 
     pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Parsed<'a> {
@@ -124,26 +139,20 @@ impl Json {
         };
         let unix_s = self.time(found.time.map(|(_, value)| value).ok_or(Reason::Time)?)?;
         let status = found.status.map_or(Some(0), |(_, bytes)| status(bytes)).ok_or(Reason::Status)?;
-        let bytes = found.bytes.map_or(Some(0), |(_, bytes)| size(bytes)).ok_or(Reason::Number)?;
+        let bytes = |found: Option<(u8, &[u8])>| found.map_or(Some(0), |(_, bytes)| size(bytes));
+        let sent = bytes(found.sent).ok_or(Reason::Number)?;
+        let taken = bytes(found.taken).ok_or(Reason::Number)?;
         let client = found.client.map_or(&b""[..], |(_, client)| client);
-        let Some(writes) = method(verb) else { return Ok(Line::Left(Reason::Method)) };
+        let Some(class) = method(verb, self.post) else { return Ok(Line::Left(Reason::Method)) };
         let target = if url.contains(&b'\\') {
             unescape(url, &mut self.scratch).ok_or(Reason::Json)?;
             self.scratch.as_slice()
         } else {
             url
         };
-        Ok(Line::Request(Request {
-            unix_s,
-            target,
-            is_url: true,
-            status,
-            bytes,
-            size: bytes,
-            writes,
-            client,
-            ..Request::NONE
-        }))
+        let mut request = Request { unix_s, target, is_url: true, status, client, ..Request::NONE };
+        request.be(class, sent, taken);
+        Ok(Line::Request(request))
     }
 
     fn time(&mut self, value: Value<'_>) -> Result<i64, Reason> {
@@ -329,7 +338,7 @@ mod tests {
                 r.unix_s,
                 String::from_utf8_lossy(r.target).into_owned(),
                 r.status,
-                r.bytes,
+                r.sent,
                 String::from_utf8_lossy(r.client).into_owned(),
             ),
             other => panic!("{line}: {other:?}"),

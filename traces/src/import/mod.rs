@@ -56,6 +56,8 @@ pub struct ImportOptions {
     pub zone: Zone,
     /// Count requests of access logs also where the status says that no file was sent (400 and above).
     pub all_statuses: bool,
+    /// A POST reads the file that it is for, as a script is read; otherwise it writes it.
+    pub post_reads: bool,
     /// A period without any line had no requests; otherwise it is missing.
     pub silent_is_zero: bool,
     /// Keep the addresses of clients; otherwise they are numbers.
@@ -84,6 +86,7 @@ impl Default for ImportOptions {
             format: None,
             zone: Zone::default(),
             all_statuses: false,
+            post_reads: false,
             silent_is_zero: false,
             keep_addresses: false,
             files_max: 1_000_000,

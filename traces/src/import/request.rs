@@ -1,6 +1,7 @@
 //! What a line of a log says.
 
 use super::summary::Reason;
+use clockwork_wire::nfs3::Class;
 
 /// One request, or several alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,11 +17,15 @@ pub(super) struct Request<'a> {
     /// Status of the answer; 0 where the log says nothing.
     pub(super) status: u16,
     /// Bytes sent; 0 where the log says nothing.
-    pub(super) bytes: u64,
+    pub(super) sent: u64,
+    /// Bytes taken, of a write; 0 where the log says nothing.
+    pub(super) taken: u64,
     /// Size that the file shows to have at least; 0 where nothing is said.
     pub(super) size: u64,
-    /// Whether it changed the file.
-    pub(super) writes: bool,
+    /// How many of the requests wrote data.
+    pub(super) writes: u64,
+    /// How many of them concerned metadata alone.
+    pub(super) metadata: u64,
     /// Who asked; empty where the log says nothing.
     pub(super) client: &'a [u8],
     /// How many requests this stands for.
@@ -35,12 +40,27 @@ impl Request<'_> {
         handle: b"",
         is_url: false,
         status: 0,
-        bytes: 0,
+        sent: 0,
+        taken: 0,
         size: 0,
-        writes: false,
+        writes: 0,
+        metadata: 0,
         client: b"",
         count: 1,
     };
+}
+
+impl Request<'_> {
+    /// Makes one request of this class, with what is known of bytes sent and taken. A file has at least the size that a read
+    /// of it brought, or a write to it.
+    pub(super) fn be(&mut self, class: Class, sent: u64, taken: u64) {
+        self.sent = sent;
+        match class {
+            Class::Read => self.size = sent,
+            Class::Write => (self.writes, self.taken, self.size) = (1, taken, taken),
+            Class::Metadata => self.metadata = 1,
+        }
+    }
 }
 
 /// What a line is.
@@ -69,11 +89,15 @@ pub(super) fn by_column<'a, C: Copy>(
     if fields.next().is_none() { Ok(()) } else { Err(Reason::Columns) }
 }
 
-/// Whether an HTTP method asks for a file, and if so whether it changes it.
-pub(super) fn method(method: &[u8]) -> Option<bool> {
+/// The class of an HTTP method that is for a file; `post` is that of POST.
+pub(super) fn method(method: &[u8], post: Class) -> Option<Class> {
     match method {
-        b"GET" | b"HEAD" | b"POST" | b"PROPFIND" | b"REPORT" | b"SEARCH" => Some(false),
-        b"PUT" | b"PATCH" | b"DELETE" | b"MOVE" | b"COPY" | b"MKCOL" | b"PROPPATCH" => Some(true),
+        b"GET" | b"REPORT" | b"SEARCH" => Some(Class::Read),
+        b"POST" => Some(post),
+        b"PUT" | b"PATCH" => Some(Class::Write),
+        b"HEAD" | b"PROPFIND" | b"PROPPATCH" | b"DELETE" | b"MOVE" | b"COPY" | b"MKCOL" => {
+            Some(Class::Metadata)
+        }
         _ => None,
     }
 }

@@ -133,6 +133,10 @@ pub struct Summary {
     pub bad_lines: u64,
     /// Requests counted.
     pub requests: u64,
+    /// How many of them wrote data.
+    pub writes: u64,
+    /// How many of them concerned metadata alone.
+    pub metadata: u64,
     /// What was not counted, by reason.
     pub uncounted: Vec<Uncounted>,
     /// Files with a number of their own, in all.

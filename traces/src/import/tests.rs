@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace_file::TraceData;
+use crate::trace_file::{FileCount, TraceData};
 use std::io::Write as _;
 
 fn imported(logs: &[&[u8]], options: ImportOptions) -> Result<(TraceData, Summary), ImportError> {
@@ -192,6 +192,42 @@ fn what_is_appended_adds_up() {
     let data = TraceData::read(&bytes[..]).unwrap();
     assert_eq!(data.totals(), [Some(2), Some(1)]);
     assert_eq!((data.files.len(), data.clients.len()), (2, 2));
+}
+
+#[test]
+fn requests_keep_their_class_and_what_they_brought_and_took() {
+    let common = |verb: &str| line(0, "/a").replace("GET", verb);
+    let logs = [
+        [common("GET"), common("HEAD"), common("PUT"), common("POST"), common("DELETE")].concat(),
+        "#Fields: date time cs-method cs-uri-stem sc-bytes cs-bytes\n2000-10-10 00:00:00 PUT /a 7 900\n\
+         2000-10-10 00:00:00 GET /a 10 300\n"
+            .into(),
+        r#"{"ts":971136000,"request":{"method":"PUT","uri":"/a"},"size":3,"bytes_read":50,"status":201}"#.into(),
+        r#"{"StartUTC":"2000-10-10T00:00:00Z","RequestMethod":"POST","RequestPath":"/a","RequestContentSize":60}"#
+            .into(),
+        "unix_s,path,method,bytes,bytes_written\n971136000,/a,PUT,1,70\n971136000,/a,STAT,5,9\n".into(),
+        "path,period,count,writes,metadata,bytes,bytes_written\n/a,269760,10,2,3,80,90\n".into(),
+    ];
+    let logs: Vec<&[u8]> = logs.iter().map(String::as_bytes).collect();
+    let (data, summary) = imported(&logs, ImportOptions::default()).unwrap();
+    let of = |requests, writes, metadata, bytes_read, bytes_written| FileCount {
+        file: 0,
+        requests,
+        writes,
+        metadata,
+        bytes_read,
+        bytes_written,
+    };
+    let wanted = of(21, 8, 5, 50 + 17 + 3 + 6 + 80, 900 + 50 + 60 + 70 + 90);
+    assert_eq!(data.periods.values().collect::<Vec<_>>(), [&vec![wanted]]);
+    assert_eq!((summary.requests, summary.writes, summary.metadata), (21, 8, 5));
+    assert_eq!(data.files[0].bytes, 900, "what was written, not what a write was answered with");
+    let options = ImportOptions { post_reads: true, ..ImportOptions::default() };
+    assert_eq!(imported(&logs, options).unwrap().1.writes, 6);
+    // More of a class than there are.
+    let wrong = "path,period,count,writes,metadata\n/a,0,10,8,3\n";
+    let (_, summary) = imported(&[wrong.as_bytes()], ImportOptions::default()).unwrap();
+    assert_eq!((summary.bad_lines, summary.uncounted[0].reason), (1, Reason::Number));
 }
 
 #[test]

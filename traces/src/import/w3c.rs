@@ -1,7 +1,7 @@
 //! W3C extended logs: `#Fields` names what follows, blanks lie between the fields.
 //!
 //! Needed are `cs-uri-stem` or `cs-uri`, and `time` with `date` (or a `#Date` before); taken are `cs-method`, `sc-status`,
-//! `sc-bytes` and `c-ip`. Times are UTC, as the draft of the format says; where a server writes local time, the offset is an
+//! `sc-bytes`, `cs-bytes` (of writes) and `c-ip`. Times are UTC, as the draft of the format says; where a server writes local time, the offset is an
 //! option of the import.
 
 use super::common::status;
@@ -9,6 +9,7 @@ use super::request::{Line, Parsed, Request, by_column, method, number_or_dash};
 use super::summary::Reason;
 use super::time::{self, Moment};
 use super::zone::Clock;
+use clockwork_wire::nfs3::Class;
 
 /// Most fields of a line.
 const FIELDS_MAX: usize = 128;
@@ -21,13 +22,14 @@ enum Field {
     Url,
     Method,
     Status,
-    Bytes,
+    Sent,
+    Taken,
     Client,
     Other,
 }
 
 /// Reads lines.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct W3c {
     fields: Vec<Field>,
     /// The date of the last `#Date`.
@@ -35,11 +37,19 @@ pub(super) struct W3c {
     clock: Clock,
     /// The last date and when it began, because many lines in a row have the same.
     day: (Vec<u8>, i64),
+    post: Class,
+}
+
+impl Default for W3c {
+    fn default() -> Self {
+        Self::new(Clock::default(), Class::Write)
+    }
 }
 
 impl W3c {
-    pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, ..Self::default() }
+    /// `post` is what a POST counts as.
+    pub(super) fn new(clock: Clock, post: Class) -> Self {
+        Self { fields: Vec::new(), date: None, clock, day: (Vec::new(), 0), post }
     }
 
     pub(super) fn parse<'a>(&mut self, line: &'a [u8]) -> Parsed<'a> {
@@ -53,7 +63,8 @@ impl W3c {
             return Err(Reason::Fields);
         }
         let mut request = Request { is_url: true, ..Request::NONE };
-        let (mut date, mut clock, mut asks) = (None, None, true);
+        let (mut date, mut clock, mut class) = (None, None, Some(Class::Read));
+        let (mut sent, mut taken) = (0, 0);
         let words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
         by_column(&self.fields, words.map(Ok), |field, word| {
             match field {
@@ -61,24 +72,24 @@ impl W3c {
                 Field::Time => clock = Some(word),
                 Field::Stem => request.target = word,
                 Field::Url if request.target.is_empty() => request.target = word,
-                Field::Method => match method(word) {
-                    Some(writes) => request.writes = writes,
-                    None => asks = word == b"-",
-                },
+                Field::Method if word == b"-" => {}
+                Field::Method => class = method(word, self.post),
                 Field::Status => request.status = status(word).ok_or(Reason::Status)?,
-                Field::Bytes => request.bytes = number_or_dash(word).ok_or(Reason::Number)?,
+                Field::Sent => sent = number_or_dash(word).ok_or(Reason::Number)?,
+                Field::Taken => taken = number_or_dash(word).ok_or(Reason::Number)?,
                 Field::Client => request.client = if word == b"-" { b"" } else { word },
                 Field::Url | Field::Other => {}
             }
             Ok(())
         })?;
-        request.size = request.bytes;
         request.unix_s = self.time(date, clock.ok_or(Reason::Fields)?)?;
         match request.target {
             b"" => Err(Reason::Fields),
             b"-" => Err(Reason::NoRequest),
-            _ if !asks => Ok(Line::Left(Reason::Method)),
-            _ => Ok(Line::Request(request)),
+            _ => Ok(class.map_or(Line::Left(Reason::Method), |class| {
+                request.be(class, sent, taken);
+                Line::Request(request)
+            })),
         }
     }
 
@@ -115,7 +126,8 @@ fn field(name: &[u8]) -> Field {
         b"cs-uri" => Field::Url,
         b"cs-method" => Field::Method,
         b"sc-status" => Field::Status,
-        b"sc-bytes" | b"bytes" => Field::Bytes,
+        b"sc-bytes" | b"bytes" => Field::Sent,
+        b"cs-bytes" => Field::Taken,
         b"c-ip" => Field::Client,
         _ => Field::Other,
     }
@@ -144,14 +156,13 @@ mod tests {
             target: b"/a+b",
             is_url: true,
             status: 200,
-            bytes: 5,
-            size: 5,
-            writes: true,
+            sent: 5,
+            writes: 1,
             client: b"10.0.0.1",
             ..Request::NONE
         };
         assert_eq!(with_fields().parse(line), Ok(Line::Request(wanted)));
-        let mut log = W3c::new(Clock::new(&Zone::Offset(3_600)));
+        let mut log = W3c::new(Clock::new(&Zone::Offset(3_600)), Class::Write);
         let _ = (log.parse(b"#Date: 2000-10-10 00:00:00"), log.parse(b"#Fields: time cs-uri"));
         let parsed = log.parse(b"21:55:36\t/a?b");
         assert!(

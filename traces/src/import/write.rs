@@ -17,6 +17,7 @@ use crate::trace_file::{
     Block, Client, FILES_MAX, FileCount, Head, PATH_BYTES_MAX, PERIOD_NUMBER_MAX, PERIOD_SECONDS_MAX,
     PERIODS_MAX, Span, TraceWriter,
 };
+use clockwork_wire::nfs3::Class;
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 
@@ -74,13 +75,14 @@ enum Parser {
 impl Parser {
     fn new(format: LogFormat, options: &ImportOptions) -> Self {
         let clock = Clock::new(&options.zone);
+        let post = if options.post_reads { Class::Read } else { Class::Write };
         match format {
-            LogFormat::Json => Self::Json(Json::new(clock)),
-            LogFormat::W3c => Self::W3c(W3c::new(clock)),
+            LogFormat::Json => Self::Json(Json::new(clock, post)),
+            LogFormat::W3c => Self::W3c(W3c::new(clock, post)),
             LogFormat::Requests | LogFormat::Counts => {
-                Self::Table(Table::new(format, options.start_s.unwrap_or(0), options.period_s))
+                Self::Table(Table::new(format, options.start_s.unwrap_or(0), options.period_s, post))
             }
-            _ => Self::Common(Common::new(clock)),
+            _ => Self::Common(Common::new(clock, post)),
         }
     }
 
@@ -314,9 +316,17 @@ impl<W: Write> Importer<W> {
         }
         self.tally.size(number, request.size);
         self.tally.client(request);
-        let writes = if request.writes { request.count } else { 0 };
-        let count = FileCount { file: number, requests: request.count, writes, bytes: request.bytes };
+        let count = FileCount {
+            file: number,
+            requests: request.count,
+            writes: request.writes,
+            metadata: request.metadata,
+            bytes_read: request.sent,
+            bytes_written: request.taken,
+        };
         self.tally.counts.add(period, count);
+        self.summary.writes = self.summary.writes.saturating_add(request.writes);
+        self.summary.metadata = self.summary.metadata.saturating_add(request.metadata);
         self.summary.requests = self.summary.requests.saturating_add(request.count);
         Ok(())
     }

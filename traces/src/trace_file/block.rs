@@ -30,17 +30,38 @@ impl Head {
     }
 }
 
-/// One file in one period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One file in one period. Requests are of three classes: reads, writes, and what concerns metadata alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCount {
     /// Number of the file.
     pub file: u32,
-    /// Requests for it.
+    /// Requests for it, of all classes.
     pub requests: u64,
-    /// How many of them changed it.
+    /// How many of them wrote data.
     pub writes: u64,
-    /// Bytes sent or taken, where the log says so.
-    pub bytes: u64,
+    /// How many of them neither read nor wrote data.
+    pub metadata: u64,
+    /// Bytes sent, where the log says so.
+    pub bytes_read: u64,
+    /// Bytes taken, where the log says so; 0 if there was no write.
+    pub bytes_written: u64,
+}
+
+impl FileCount {
+    /// Requests that read data.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.requests.saturating_sub(self.writes).saturating_sub(self.metadata)
+    }
+
+    /// Adds other counts of the same file.
+    pub fn add(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.writes = self.writes.saturating_add(other.writes);
+        self.metadata = self.metadata.saturating_add(other.metadata);
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+    }
 }
 
 /// Counts of one period, or a part of them.
@@ -102,6 +123,9 @@ pub enum Block {
         blocks: u64,
     },
 }
+
+/// Most requests of one count: two bits of their number are taken.
+pub(super) const REQUESTS_MAX: u64 = u64::MAX >> 2;
 
 pub(super) fn put_head(out: &mut Vec<u8>, head: &Head) {
     put(out, u64::from(head.period_s));
@@ -194,12 +218,18 @@ impl Block {
         }
     }
 
-    /// The block of a kind; `None` for a kind that may be skipped. `files` were named by earlier blocks.
-    pub(super) fn read(kind: u8, payload: &[u8], files: usize) -> Result<Option<Self>, &'static str> {
+    /// The block of a kind in a file of some version; `None` for a kind that may be skipped. `files` were named by earlier
+    /// blocks.
+    pub(super) fn read(
+        version: u32,
+        kind: u8,
+        payload: &[u8],
+        files: usize,
+    ) -> Result<Option<Self>, &'static str> {
         let mut fields = Fields(payload);
         let block = match kind {
             b'F' => read_files(&mut fields, files)?,
-            b'C' => Self::Counts(read_counts(&mut fields, files)?),
+            b'C' => Self::Counts(read_counts(version, &mut fields, files)?),
             b'S' => {
                 let (how_many, mut numbers) = (how_many(&mut fields)?, Ascending::default());
                 let mut one = |_| -> Result<(u32, u64), &'static str> {
@@ -248,11 +278,16 @@ pub(super) fn put_counts(out: &mut Vec<u8>, period: i64, counts: &[FileCount]) {
     put(out, counts.len() as u64);
     for count in counts {
         numbers.put(out, count.file);
-        put(out, (count.requests << 1) | u64::from(count.writes > 0));
-        if count.writes > 0 {
+        let (wrote, asked) = (count.writes > 0, count.metadata > 0);
+        put(out, (count.requests << 2) | u64::from(asked) << 1 | u64::from(wrote));
+        if wrote {
             put(out, count.writes);
+            put(out, count.bytes_written);
         }
-        put(out, count.bytes);
+        if asked {
+            put(out, count.metadata);
+        }
+        put(out, count.bytes_read);
     }
 }
 
@@ -284,19 +319,42 @@ fn read_files(fields: &mut Fields<'_>, files: usize) -> Result<Block, &'static s
     Ok(Block::Files { first, paths: (0..how_many).map(one).collect::<Result<_, _>>()? })
 }
 
-fn read_counts(fields: &mut Fields<'_>, files: usize) -> Result<PeriodCounts, &'static str> {
+fn read_counts(version: u32, fields: &mut Fields<'_>, files: usize) -> Result<PeriodCounts, &'static str> {
     let period = fields.signed().ok_or(SHORT)?;
     in_range(period)?;
     let (how_many, mut numbers) = (how_many(fields)?, Ascending::default());
     let one = |_| {
         let file = numbers.read(fields, files)?;
-        let word = fields.number().ok_or(SHORT)?;
-        let (requests, wrote) = (word >> 1, word & 1 == 1);
-        let writes = if wrote { fields.number().ok_or(SHORT)? } else { 0 };
-        if writes > requests {
-            return Err("more writes than requests");
-        }
-        Ok(FileCount { file, requests, writes, bytes: fields.number().ok_or(SHORT)? })
+        let count = if version == 1 { count_of_version_1(file, fields) } else { count(file, fields) };
+        let count = count.ok_or(SHORT)?;
+        let apart = count.writes.checked_add(count.metadata);
+        apart.filter(|apart| *apart <= count.requests).map(|_| count).ok_or(TOO_MANY_APART)
     };
     Ok(PeriodCounts { period, counts: (0..how_many).map(one).collect::<Result<_, _>>()? })
+}
+
+const TOO_MANY_APART: &str = "more writes and requests for metadata than requests";
+
+fn count(file: u32, fields: &mut Fields<'_>) -> Option<FileCount> {
+    let word = fields.number()?;
+    let (writes, bytes_written) = if word & 1 == 1 { (fields.number()?, fields.number()?) } else { (0, 0) };
+    let metadata = if word & 2 == 2 { fields.number()? } else { 0 };
+    Some(FileCount {
+        file,
+        requests: word >> 2,
+        writes,
+        metadata,
+        bytes_read: fields.number()?,
+        bytes_written,
+    })
+}
+
+/// Version 1 knew what changed a file and what did not, and one number of bytes for both.
+fn count_of_version_1(file: u32, fields: &mut Fields<'_>) -> Option<FileCount> {
+    let word = fields.number()?;
+    let requests = word >> 1;
+    let writes = if word & 1 == 1 { fields.number()? } else { 0 };
+    let bytes = fields.number()?;
+    let (bytes_read, bytes_written) = if writes > 0 && writes == requests { (0, bytes) } else { (bytes, 0) };
+    Some(FileCount { file, requests, writes, metadata: 0, bytes_read, bytes_written })
 }

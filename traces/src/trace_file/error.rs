@@ -1,6 +1,6 @@
 //! What can be wrong with a trace file.
 
-use super::VERSION;
+use super::{VERSION, VERSION_FIRST};
 
 /// Why bytes are not a whole trace file. Positions count bytes from the beginning of the file, from 0.
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,9 @@ pub enum TraceFileError {
     #[error("this is not a trace file: it does not begin with the signature of one")]
     NotATrace,
     /// A version that this code does not read.
-    #[error("the trace is of version {found}; this program reads version {VERSION}: use a newer program")]
+    #[error(
+        "the trace is of version {found}; this program reads versions {VERSION_FIRST} to {VERSION}: use a newer program"
+    )]
     Version {
         /// The version named by the file.
         found: u32,

@@ -30,8 +30,9 @@ pub struct TraceIndex {
     spans: Vec<Span>,
     /// Blocks of counts: period, position, length of the payload. Sorted.
     blocks: Vec<(i64, u64, u32)>,
-    writes: u64,
-    bytes: u64,
+    /// All counts together; the file means nothing.
+    sum: FileCount,
+    version: u32,
     clients: Clients,
 }
 
@@ -77,8 +78,8 @@ impl TraceIndex {
             periods: BTreeMap::new(),
             spans: Vec::new(),
             blocks: Vec::new(),
-            writes: 0,
-            bytes: 0,
+            sum: FileCount::default(),
+            version: reader.version(),
             clients: Clients::default(),
         };
         while let Some(block) = reader.next_block()? {
@@ -107,8 +108,7 @@ impl TraceIndex {
                 let total = self.periods.entry(counts.period).or_default();
                 for count in &counts.counts {
                     *total = total.saturating_add(count.requests);
-                    self.writes = self.writes.saturating_add(count.writes);
-                    self.bytes = self.bytes.saturating_add(count.bytes);
+                    self.sum.add(count);
                     if let Some((_, requests)) = self.files.get_mut(count.file as usize) {
                         *requests = requests.saturating_add(count.requests);
                     }
@@ -172,16 +172,16 @@ impl TraceIndex {
         self.periods.values().fold(0, |sum, requests| sum.saturating_add(*requests))
     }
 
-    /// How many of all requests changed a file.
+    /// All counts together; the number of the file means nothing.
     #[must_use]
-    pub fn writes(&self) -> u64 {
-        self.writes
+    pub fn sum(&self) -> FileCount {
+        self.sum
     }
 
-    /// Bytes sent or taken.
+    /// The version of the file.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// Clients that were told apart.
@@ -272,7 +272,7 @@ impl<R: Read + Seek> PeriodCountsReader<'_, R> {
         let kind = raw.filter(|raw| raw.length == length).map(|Raw { kind, .. }| kind);
         let kind = kind.ok_or_else(|| changed("the file was changed while it was read"))?;
         self.at = Some(at + 9 + u64::from(length));
-        match Block::read(kind, &self.payload, self.index.files.len()).map_err(changed)? {
+        match Block::read(self.index.version, kind, &self.payload, self.index.files.len()).map_err(changed)? {
             Some(Block::Counts(counts)) if counts.period == period => {
                 self.counts.extend(counts.counts);
                 Ok(())

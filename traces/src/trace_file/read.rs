@@ -1,12 +1,13 @@
 //! Reading a trace file as a stream.
 
 use super::block::{self, Block, Head};
-use super::{BLOCK_BYTES_MAX, SIGNATURE, TraceFileError, VERSION};
+use super::{BLOCK_BYTES_MAX, SIGNATURE, TraceFileError, VERSION, VERSION_FIRST};
 use std::io::{ErrorKind, Read};
 
 /// Reads a trace file block by block; it holds one block at a time and needs no seeking.
 pub struct TraceReader<R> {
     bytes: R,
+    version: u32,
     head: Head,
     payload: Vec<u8>,
     /// Bytes read so far.
@@ -35,12 +36,13 @@ impl<R: Read> TraceReader<R> {
             });
         }
         let found = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
-        if found != VERSION {
+        if !(VERSION_FIRST..=VERSION).contains(&found) {
             return Err(TraceFileError::Version { found });
         }
         let head = Head { name: String::new(), about: String::new(), period_s: 1, origin_s: 0 };
         let mut reader = Self {
             bytes,
+            version: found,
             head,
             payload: Vec::new(),
             at: 12,
@@ -67,6 +69,12 @@ impl<R: Read> TraceReader<R> {
         &self.head
     }
 
+    /// The version of the file: [`VERSION_FIRST`] to [`VERSION`].
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// Bytes read so far.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -86,7 +94,10 @@ impl<R: Read> TraceReader<R> {
             };
             let wrong = |what| TraceFileError::Block { block: begin, what };
             self.ended = false;
-            let Some(block) = Block::read(kind, &self.payload, self.files).map_err(wrong)? else { continue };
+            let Some(block) = Block::read(self.version, kind, &self.payload, self.files).map_err(wrong)?
+            else {
+                continue;
+            };
             match &block {
                 Block::Files { paths, .. } => self.files += paths.len(),
                 Block::Counts(counts) => {
@@ -121,10 +132,6 @@ impl<R: Read> TraceReader<R> {
     /// Where the last block begins, and how long its payload is.
     pub(super) fn last_block(&self) -> (u64, u32) {
         self.last
-    }
-
-    pub(super) fn totals(&self) -> (u64, usize, u64) {
-        (self.requests, self.files, self.blocks)
     }
 }
 

@@ -6,7 +6,7 @@ fn head() -> Head {
 }
 
 fn count(file: u32, requests: u64, writes: u64) -> FileCount {
-    FileCount { file, requests, writes, bytes: requests * 1_000 }
+    FileCount { file, requests, writes, metadata: 0, bytes_read: requests * 1_000, bytes_written: writes }
 }
 
 fn small() -> Vec<u8> {
@@ -72,7 +72,8 @@ fn an_index_says_what_the_whole_says_and_reads_periods_in_order() {
     let (index, periods) = by_index(&bytes);
     assert_eq!(periods, data.periods.clone().into_iter().collect::<Vec<_>>());
     assert_eq!((index.head(), index.span(), index.totals()), (&data.head, data.span(), data.totals()));
-    assert_eq!((index.requests(), index.writes(), index.bytes(), index.clients()), (10, 3, 10_000, 1));
+    let sum = index.sum();
+    assert_eq!((index.requests(), sum.writes, sum.bytes_read, index.clients()), (10, 3, 10_000, 1));
     let files: Vec<(&[u8], u64)> = (0..3).map(|file| (index.path(file), index.size(file))).collect();
     assert_eq!(files, data.files.iter().map(|file| (&file.path[..], file.bytes)).collect::<Vec<_>>());
     assert_eq!(index.requests_by_file().collect::<Vec<_>>(), [4, 5, 1]);
@@ -96,6 +97,48 @@ fn a_file_that_changes_under_its_index_is_noticed() {
     let short = &bytes[..at as usize + 3];
     let error = index.counts(std::io::Cursor::new(short)).next_period().unwrap_err();
     assert!(matches!(error, TraceFileError::Cut { .. }), "{error}");
+}
+
+/// A file of version 1: `/a` with 5 requests, of which 2 changed it, and 700 bytes; `/b` with 3 that all changed it, and 90.
+fn of_version_1() -> Vec<u8> {
+    let block = |kind: u8, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+        let mut bytes = [&[kind][..], &length, payload].concat();
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    };
+    // 700 in LEB128 is bc 05, the period of 3,600 s is 90 1c.
+    let counts = [0, 2, 0, 5 << 1 | 1, 2, 0xbc, 5, 0, 3 << 1 | 1, 3, 90];
+    [
+        &SIGNATURE[..],
+        &[1, 0, 0, 0],
+        &block(b'H', b"\x90\x1c\x00\x04site\x00"),
+        &block(b'F', b"\x00\x02\x02/a\x02/b"),
+        &block(b'C', &counts),
+        &block(b'E', &[8, 2, 3]),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_file_of_version_1_is_read_and_appended_to() {
+    let old = of_version_1();
+    let wanted = [
+        FileCount { file: 0, requests: 5, writes: 2, bytes_read: 700, ..FileCount::default() },
+        FileCount { file: 1, requests: 3, writes: 3, bytes_written: 90, ..FileCount::default() },
+    ];
+    let (index, periods) = by_index(&old);
+    assert_eq!((index.version(), index.head().period_s), (1, 3_600));
+    assert_eq!(periods, [(0, wanted.to_vec())]);
+    assert_eq!(TraceData::read(&old[..]).unwrap().periods[&0], wanted);
+    let (mut writer, _) = TraceWriter::append(&old[..], Vec::new(), |_, _| ()).unwrap();
+    let more = FileCount { file: 1, requests: 2, metadata: 1, bytes_read: 4, ..FileCount::default() };
+    writer.counts(0, &[more]).unwrap();
+    let (index, periods) = by_index(&writer.finish().unwrap());
+    let mut both = wanted[1];
+    both.add(&more);
+    assert_eq!((index.version(), index.requests()), (VERSION, 10));
+    assert_eq!(periods, [(0, vec![wanted[0], both])]);
 }
 
 #[test]
@@ -130,8 +173,12 @@ fn a14_every_cut_is_noticed_with_its_position() {
 #[test]
 fn a14_a_trace_of_another_version_and_a_checksum_error_are_named() {
     let mut bytes = small();
-    bytes[8] = 2;
-    assert!(matches!(blocks(&bytes), Err(TraceFileError::Version { found: 2 })));
+    for version in [0, 3, 255] {
+        bytes[8] = version;
+        let error = blocks(&bytes).unwrap_err();
+        assert!(matches!(error, TraceFileError::Version { found } if found == u32::from(version)));
+        assert!(error.to_string().contains("versions 1 to 2"), "{error}");
+    }
     let mut bytes = small();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -196,7 +243,11 @@ proptest! {
         for (period, files) in &periods {
             let counts: Vec<FileCount> = files
                 .iter()
-                .map(|(file, (requests, bytes))| FileCount { file: *file, requests: *requests, writes: requests / 2, bytes: *bytes })
+                .map(|(file, (requests, bytes))| {
+                    let (writes, metadata) = (requests / 2, requests % 5 * requests / 10);
+                    let bytes_written = if writes > 0 { bytes / 3 } else { 0 };
+                    FileCount { file: *file, requests: *requests, writes, metadata, bytes_read: *bytes, bytes_written }
+                })
                 .collect();
             writer.counts(*period, &counts).unwrap();
             wanted.insert(*period, counts);

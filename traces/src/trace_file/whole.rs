@@ -129,9 +129,7 @@ pub(super) fn merge(counts: &mut Vec<FileCount>) {
     counts.dedup_by(|next, kept| {
         let same = next.file == kept.file;
         if same {
-            kept.requests = kept.requests.saturating_add(next.requests);
-            kept.writes = kept.writes.saturating_add(next.writes);
-            kept.bytes = kept.bytes.saturating_add(next.bytes);
+            kept.add(next);
         }
         same
     });

@@ -1,10 +1,10 @@
 //! Writing a trace file as a stream.
 
-use super::block::{self, Block, Client, FileCount, Head, Span};
+use super::block::{self, Block, Client, FileCount, Head, REQUESTS_MAX, Span};
 use super::{BLOCK_BYTES_MAX, FILES_MAX, PATH_BYTES_MAX, SIGNATURE, TraceFileError, TraceReader, VERSION};
 use std::io::{self, Read, Write};
 
-/// Entries of a block of counts: at most 33 bytes each, so a block stays below [`BLOCK_BYTES_MAX`].
+/// Entries of a block of counts: at most 55 bytes each, so a block stays below [`BLOCK_BYTES_MAX`].
 const ENTRIES_MAX: usize = 16_384;
 /// Bytes of paths or addresses after which a block is full.
 const NAMES_BYTES: usize = 256 << 10;
@@ -32,23 +32,31 @@ impl<W: Write> TraceWriter<W> {
         Ok(writer)
     }
 
-    /// Goes on after a whole trace file: copies `old` and writes behind it.
-    /// `seen` is shown every block that is there, so that the caller knows the files and their numbers.
+    /// Goes on after a whole trace file: writes what is in `old`, in the form of this version, and then what is new.
+    /// `seen` is shown every block that is there, so that the caller knows the files and their numbers. Blocks of kinds that
+    /// are unknown are left out.
     ///
     /// # Errors
     /// What is wrong with the old file, or what cannot be written.
     pub fn append<R: Read>(
         old: R,
-        mut out: W,
+        out: W,
         mut seen: impl FnMut(&Head, Block),
     ) -> Result<(Self, Head), TraceFileError> {
-        let mut reader = TraceReader::new(Tee { from: old, to: &mut out })?;
+        let mut reader = TraceReader::new(old)?;
         let head = reader.head().clone();
+        let mut writer = Self::new(out, &head)?;
         while let Some(block) = reader.next_block()? {
+            match &block {
+                Block::Files { paths, .. } => writer.name_files(paths.iter().map(Vec::as_slice))?,
+                Block::Counts(counts) => writer.counts(counts.period, &counts.counts)?,
+                // There is one behind everything.
+                Block::End { .. } => {}
+                other => writer.block(other)?,
+            }
             seen(&head, block);
         }
-        let (requests, files, blocks) = reader.totals();
-        Ok((Self { out, payload: Vec::new(), requests, files, blocks }, head))
+        Ok((writer, head))
     }
 
     /// How many files are named so far.
@@ -96,8 +104,9 @@ impl<W: Write> TraceWriter<W> {
     pub fn counts(&mut self, period: i64, counts: &[FileCount]) -> Result<(), TraceFileError> {
         let sorted = counts.windows(2).all(|pair| pair[0].file < pair[1].file);
         let known = counts.last().is_none_or(|last| (last.file as usize) < self.files);
-        if !sorted || !known {
-            let error = "counts of files that are not named yet, or out of order";
+        let countable = counts.iter().all(|count| count.requests <= REQUESTS_MAX);
+        if !sorted || !known || !countable {
+            let error = "counts of files that are not named yet, or out of order, or of too many requests";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error).into());
         }
         if counts.is_empty() {
@@ -173,18 +182,4 @@ fn limit(what: &'static str, found: usize, limit: usize) -> Result<(), TraceFile
         return Ok(());
     }
     Err(TraceFileError::Limit { what, found: found as u64, limit: limit as u64 })
-}
-
-/// Copies what is read.
-struct Tee<'a, R, W> {
-    from: R,
-    to: &'a mut W,
-}
-
-impl<R: Read, W: Write> Read for Tee<'_, R, W> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(buffer)?;
-        self.to.write_all(buffer.get(..read).unwrap_or_default())?;
-        Ok(read)
-    }
 }

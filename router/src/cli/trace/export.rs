@@ -10,8 +10,8 @@ use clockwork_traces::trace_file::{TraceFileError, TraceIndex};
 /// Arguments of `trace export`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The table has the columns file, period, count, writes and bytes, a row for each file and period with \
-    requests. As CSV it comes back by `clockwork trace import` with the start that `clockwork trace info` says.\n\n\
+    after_help = "The table has the columns file, period, count, writes, metadata, bytes and bytes_written, a row for each \
+    file and period with requests. As CSV it comes back by `clockwork trace import` with the start that `clockwork trace info` says.\n\n\
     Exit status: 0 done, 1 failed (nothing is written), 2 wrong command line."
 )]
 pub(super) struct ExportArgs {
@@ -102,13 +102,17 @@ fn write(
 
 fn write_csv(index: &TraceIndex, trace: &File, out: impl Write) -> Result<(), Failed> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
-    writeln!(out, "file,period,count,writes,bytes")?;
+    writeln!(out, "file,period,count,writes,metadata,bytes,bytes_written")?;
     let first = index.span().map_or(0, |(first, _)| first);
     let mut periods = index.counts(trace);
     while let Some((period, counts)) = periods.next_period().map_err(Failed::Read)? {
         for count in counts {
             field(&mut out, index.path(count.file))?;
-            writeln!(out, ",{},{},{},{}", period - first, count.requests, count.writes, count.bytes)?;
+            let figures =
+                [count.requests, count.writes, count.metadata, count.bytes_read, count.bytes_written];
+            write!(out, ",{}", period - first)?;
+            figures.iter().try_for_each(|figure| write!(out, ",{figure}"))?;
+            writeln!(out)?;
         }
     }
     Ok(out.flush()?)

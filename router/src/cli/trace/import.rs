@@ -119,6 +119,9 @@ pub(super) struct ImportArgs {
     /// Count requests also where the status says that no file was sent (400 and above)
     #[arg(long)]
     all_statuses: bool,
+    /// Take a POST for a read of the file that it is for, as of a script, not for a write to it
+    #[arg(long)]
+    post_reads: bool,
     /// Take periods without any line for periods without requests, not for missing ones
     #[arg(long)]
     silent_is_zero: bool,
@@ -231,6 +234,7 @@ fn options(args: &ImportArgs) -> ImportOptions {
         format: args.format.map(LogFormat::from),
         zone: args.zone.clone().unwrap_or(Zone::Offset(args.utc_offset)),
         all_statuses: args.all_statuses,
+        post_reads: args.post_reads,
         silent_is_zero: args.silent_is_zero,
         keep_addresses: args.keep_addresses,
         files_max: args.files_max,

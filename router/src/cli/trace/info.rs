@@ -60,7 +60,7 @@ impl Figures {
     }
 
     fn text(&self, index: &TraceIndex) -> String {
-        let mut out = String::new();
+        let (mut out, sum) = (String::new(), index.sum());
         // Writing to a string cannot fail.
         let _ = writeln!(out, "site      {}", index.head().name);
         let _ = writeln!(out, "about     {}", index.head().about);
@@ -76,11 +76,12 @@ impl Figures {
         }
         let _ = writeln!(
             out,
-            "requests  {}, {} of them writes, {} bytes",
+            "requests  {}, {} of them writes, {} for metadata",
             index.requests(),
-            index.writes(),
-            index.bytes()
+            sum.writes,
+            sum.metadata
         );
+        let _ = writeln!(out, "bytes     {} read, {} written", sum.bytes_read, sum.bytes_written);
         let _ = writeln!(out, "files     {}", index.files());
         if index.clients() > 0 {
             let _ = writeln!(out, "clients   {}", index.clients());
@@ -101,7 +102,9 @@ impl Figures {
             .iter()
             .map(|(n, requests)| json!({"path": path(index, *n), "requests": requests}))
             .collect();
+        let sum = index.sum();
         let object = json!({
+            "version": index.version(),
             "name": index.head().name,
             "about": index.head().about,
             "period_s": index.head().period_s,
@@ -110,8 +113,10 @@ impl Figures {
             "from": self.from.map(utc),
             "to": self.to.map(utc),
             "requests": index.requests(),
-            "writes": index.writes(),
-            "bytes": index.bytes(),
+            "writes": sum.writes,
+            "metadata": sum.metadata,
+            "bytes_read": sum.bytes_read,
+            "bytes_written": sum.bytes_written,
             "files": index.files(),
             "clients": index.clients(),
             "cycles": self.cycles,

@@ -52,7 +52,11 @@ pub(super) fn text(summary: &Summary) -> String {
         let silent = summary.silent_periods;
         let _ = writeln!(out, "          {silent} of them without any line");
     }
-    let _ = writeln!(out, "requests  {}", summary.requests);
+    let _ = writeln!(
+        out,
+        "requests  {}, {} of them writes, {} for metadata",
+        summary.requests, summary.writes, summary.metadata
+    );
     let _ = writeln!(out, "files     {}", summary.files);
     if summary.overflow_requests > 0 {
         let _ =
@@ -84,6 +88,8 @@ pub(super) fn json(summary: &Summary) -> String {
         "uncounted": summary.uncounted.iter().map(uncounted).collect::<Vec<_>>(),
         "late_lines": summary.late_lines,
         "requests": summary.requests,
+        "writes": summary.writes,
+        "metadata": summary.metadata,
         "files": summary.files,
         "overflow_requests": summary.overflow_requests,
         "clients": summary.clients,

@@ -205,10 +205,12 @@ fn record(
     let mut other = FileCounts::default();
     let mut of_files: HashMap<usize, FileCounts> = HashMap::with_capacity(counts.len());
     for count in counts {
-        let reads = scaled(count.requests.saturating_sub(count.writes));
-        let calls = ClassCounts { reads, writes: scaled(count.writes), metadata: 0 };
-        let all_writes = count.writes == count.requests;
-        let (bytes_read, bytes_written) = if all_writes { (0, count.bytes) } else { (count.bytes, 0) };
+        let calls = ClassCounts {
+            reads: scaled(count.reads()),
+            writes: scaled(count.writes),
+            metadata: scaled(count.metadata),
+        };
+        let (bytes_read, bytes_written) = (count.bytes_read, count.bytes_written);
         store.requests.add(&calls);
         store.bytes_read = store.bytes_read.saturating_add(bytes_read);
         store.bytes_written = store.bytes_written.saturating_add(bytes_written);

@@ -295,17 +295,16 @@ impl Found {
         address(segment.client, &mut self.client);
         let moves_data = matches!(procedure, Procedure::Read | Procedure::Write);
         let (offset, count) = if moves_data { range(rest).unwrap_or((0, 0)) } else { (0, 0) };
-        show(&Seen::Call(Request {
-            unix_s: time,
-            target: &self.name,
-            handle,
-            bytes: u64::from(count),
-            // A READ asks for more than there is, up to the end of the file; what is written is there.
-            size: if procedure == Procedure::Write { offset.saturating_add(u64::from(count)) } else { 0 },
-            writes: procedure.class() == Class::Write || changes(procedure),
-            client: &self.client,
-            ..Request::NONE
-        }));
+        let mut request =
+            Request { unix_s: time, target: &self.name, handle, client: &self.client, ..Request::NONE };
+        let bytes = u64::from(count);
+        match procedure.class() {
+            Class::Read => request.be(Class::Read, bytes, 0),
+            class => request.be(class, 0, bytes),
+        }
+        // A READ asks for more than there is, up to the end of the file; what is written is there.
+        request.size = if procedure == Procedure::Write { offset.saturating_add(bytes) } else { 0 };
+        show(&Seen::Call(request));
         true
     }
 
@@ -329,22 +328,6 @@ fn address(bytes: &[u8], out: &mut Vec<u8>) {
     } else if let Ok(v6) = <[u8; 16]>::try_from(bytes) {
         let _ = write!(out, "{}", Ipv6Addr::from(v6));
     }
-}
-
-/// Whether a procedure changes the directory or the attributes.
-fn changes(procedure: Procedure) -> bool {
-    matches!(
-        procedure,
-        Procedure::Setattr
-            | Procedure::Create
-            | Procedure::Mkdir
-            | Procedure::Symlink
-            | Procedure::Mknod
-            | Procedure::Remove
-            | Procedure::Rmdir
-            | Procedure::Rename
-            | Procedure::Link
-    )
 }
 
 /// The handle that the arguments of every procedure but NULL begin with (RFC 1813), and what follows.

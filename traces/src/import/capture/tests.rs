@@ -176,6 +176,7 @@ fn pcapng(packets: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// Time, name, bytes, and whether it writes data.
 type Shown = Vec<(i64, String, u64, bool)>;
 
 fn seen(bytes: &[u8], is_pcapng: bool) -> (Shown, Vec<Packet>, bool) {
@@ -185,7 +186,8 @@ fn seen(bytes: &[u8], is_pcapng: bool) -> (Shown, Vec<Packet>, bool) {
         is_pcapng,
         |seen| {
             if let Seen::Call(r) = seen {
-                calls.push((r.unix_s, String::from_utf8_lossy(r.target).into_owned(), r.bytes, r.writes));
+                let name = String::from_utf8_lossy(r.target).into_owned();
+                calls.push((r.unix_s, name, r.sent + r.taken, r.writes == 1));
             }
         },
         |packet| {
