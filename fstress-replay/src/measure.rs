@@ -155,6 +155,12 @@ pub struct HourMeasure {
     pub wanted: u64,
     /// Requests for which the model client's caches had everything, so that nothing was called.
     pub cached: u64,
+    /// Requests that came due and write.
+    pub writes_due: u64,
+    /// Requests that came due and concern metadata alone.
+    pub metadata_due: u64,
+    /// Requests whose data was written again because the server may have lost it before its COMMIT.
+    pub written_again: u64,
     /// Calls answered with STALE, whose requests were begun again as a client does; neither good nor errors.
     pub stale: u64,
     /// Calls that came due while the limit of outstanding calls was reached, and were not sent.
@@ -162,7 +168,7 @@ pub struct HourMeasure {
     /// Calls handed to the client that have not been answered.
     pub outstanding: u64,
     /// Per operation, in the order of [`Operation::ALL`].
-    pub operations: [OperationMeasure; 4],
+    pub operations: [OperationMeasure; Operation::ALL.len()],
     /// How late calls were handed to the socket.
     pub lag: Times,
     /// What the errors were.
@@ -187,6 +193,9 @@ impl HourMeasure {
         self.requests += other.requests;
         self.cached += other.cached;
         self.stale += other.stale;
+        self.writes_due += other.writes_due;
+        self.metadata_due += other.metadata_due;
+        self.written_again += other.written_again;
         self.wanted += other.wanted;
         self.not_sent += other.not_sent;
         self.outstanding += other.outstanding;

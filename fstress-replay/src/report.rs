@@ -42,6 +42,12 @@ pub struct Summary {
     pub requests_expected: f64,
     /// Requests that came due.
     pub requests_due: u64,
+    /// How many of them write.
+    #[serde(default)]
+    pub writes_due: u64,
+    /// How many of them concern metadata alone.
+    #[serde(default)]
+    pub metadata_due: u64,
     /// Requests whose first call was handed to the client.
     pub requests: u64,
     /// Requests for which the caches of the model client had everything; they needed no call.
@@ -59,6 +65,10 @@ pub struct Summary {
     /// Calls answered with STALE by a server whose file was replaced: the request was begun again with a LOOKUP, as clients
     /// do. Neither good nor errors.
     pub stale: u64,
+    /// Requests whose data was written again because the server may have lost it before its COMMIT (another verifier), as
+    /// clients do. No errors.
+    #[serde(default)]
+    pub written_again: u64,
     /// Calls still without an answer when the replay ended.
     pub unanswered: u64,
     /// Transmissions beyond the first.
@@ -183,6 +193,9 @@ impl Summary {
             seconds,
             requests_expected,
             requests_due: measure.requests_due,
+            writes_due: measure.writes_due,
+            metadata_due: measure.metadata_due,
+            written_again: measure.written_again,
             requests: measure.requests,
             cached: measure.cached,
             stale: measure.stale,
@@ -215,6 +228,12 @@ impl Summary {
 }
 
 impl Summary {
+    /// The operations without those that write, if nothing was written.
+    fn of_interest(&self) -> impl Iterator<Item = &OperationReport> {
+        let writes = |op: &OperationReport| matches!(op.operation, Operation::Write | Operation::Commit);
+        self.operations.iter().filter(move |op| op.called > 0 || !writes(op))
+    }
+
     /// How far the requests that were issued are from those of the workload, as a part of those.
     #[must_use]
     pub fn off_workload(&self) -> f64 {
@@ -312,7 +331,7 @@ impl ReplayReport {
             shaded: None,
             points: self.hours.iter().map(point).collect(),
             header: header.iter().chain(&times).map(|name| (*name).to_owned()).collect(),
-            rows: total.operations.iter().map(row).collect(),
+            rows: total.of_interest().map(row).collect(),
             facts: facts.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
         }
         .html()
@@ -350,7 +369,7 @@ impl ReplayReport {
         out.push_str(
             "operation    called      good errors resent  share    mean     dev     p50     p95     p99   p99.9  p99.99\n",
         );
-        for op in &self.total.operations {
+        for op in self.total.of_interest() {
             let _ = writeln!(
                 out,
                 "{:<9} {:>9} {:>9} {:>6} {:>6} {:>5.1}% {}",
@@ -390,6 +409,14 @@ impl ReplayReport {
                 total.requests_expected,
                 worst.hour,
                 worst.summary.off_workload() * 100.0
+            );
+        }
+        if total.writes_due + total.metadata_due > 0 {
+            let _ = writeln!(
+                out,
+                "{} of the requests write, {} concern metadata alone; {} were written again, because the server may have lost \
+                 data before its COMMIT",
+                total.writes_due, total.metadata_due, total.written_again
             );
         }
         if let Model::Http(clients) = self.model {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use clockwork_traces::site::Site;
 use clockwork_traces::trace_file::TraceData;
 use clockwork_traces::workload::{DEFAULT_WEIGHTS, Workload};
-use fstress_replay::plan::{AttributeTimes, HttpClients, Mapping, Model, Rate, RequestBytes};
+use fstress_replay::plan::{AttributeTimes, HttpClients, Mapping, Model, Rate, RequestKinds, WriteSync};
 use fstress_replay::replay::ReplaySpec;
 use std::io::BufReader;
 use std::ops::Range;
@@ -38,12 +38,27 @@ pub(crate) struct TraceArguments {
     /// Requests as a multiple of the workload's
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     factor: Option<f64>,
-    /// What a request becomes: a fixed number of calls, or what web servers on NFS clients with caches would call
+    /// What a request becomes: a fixed number of calls; what web servers on NFS clients with caches would call; or, for traces of
+    /// packet captures, one call of its class
     #[arg(long, value_enum, value_name = "MODEL", default_value_t = ModelName::Calls)]
     model: ModelName,
     /// Bytes of a READ at most; less if the server takes less
     #[arg(long, visible_alias = "rsize", value_name = "BYTES", default_value_t = Mapping::default().read_bytes)]
     read_bytes: u32,
+    /// Bytes of a WRITE at most; less if the server takes less
+    #[arg(long, visible_alias = "wsize", value_name = "BYTES", default_value_t = Mapping::default().write_bytes)]
+    write_bytes: u32,
+    /// What makes written data safe: as Linux (one WRITE alone FILE_SYNC, several UNSTABLE with a COMMIT behind them), always a
+    /// COMMIT, or each WRITE by itself (FILE_SYNC)
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = SyncName::Linux)]
+    write_sync: SyncName,
+    /// Model http: bytes that READs of a request on their way may be for together; one is always made
+    #[arg(long, value_name = "BYTES", default_value_t = HttpClients::default().read_ahead_bytes)]
+    read_ahead: u32,
+    /// Model http: make the calls of a request that reads at this distance, whatever the server does; if not given, each follows the
+    /// reply to the one before it
+    #[arg(long, value_name = "MS")]
+    call_gap_ms: Option<u32>,
     /// Model http: clients, each with caches of its own; client n uses connection n modulo their number [default: as many
     /// as connections]
     #[arg(long, value_name = "N")]
@@ -78,6 +93,24 @@ pub(crate) struct TraceArguments {
 enum ModelName {
     Calls,
     Http,
+    Nfs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SyncName {
+    Linux,
+    Commit,
+    Each,
+}
+
+impl From<SyncName> for WriteSync {
+    fn from(name: SyncName) -> Self {
+        match name {
+            SyncName::Linux => Self::Linux,
+            SyncName::Commit => Self::Commit,
+            SyncName::Each => Self::Each,
+        }
+    }
 }
 
 fn hours(text: &str) -> Result<Range<u32>, String> {
@@ -93,7 +126,7 @@ fn hours(text: &str) -> Result<Range<u32>, String> {
 pub(crate) struct Source {
     workload: Arc<Workload>,
     hours: Range<u32>,
-    bytes: Option<Arc<RequestBytes>>,
+    kinds: Option<Arc<RequestKinds>>,
 }
 
 impl TraceArguments {
@@ -117,7 +150,7 @@ impl TraceArguments {
             weights.push((name, weight));
         }
         let workload = Arc::new(Workload::of_bundled(&weights, seed).context("--workload")?);
-        Ok(Source { workload, hours: self.hours.clone().unwrap_or(HOURS_DEFAULT), bytes: None })
+        Ok(Source { workload, hours: self.hours.clone().unwrap_or(HOURS_DEFAULT), kinds: None })
     }
 
     fn imported(&self, file: &Path, seed: u64) -> anyhow::Result<Source> {
@@ -129,15 +162,20 @@ impl TraceArguments {
         }
         let workload = Arc::new(Workload::of_site(site.with_missing_as_zero(), seed)?);
         let hours = self.hours.clone().unwrap_or_else(|| workload.hours());
-        Ok(Source { workload, hours, bytes: Some(Arc::new(RequestBytes::of_trace(&data))) })
+        Ok(Source { workload, hours, kinds: Some(Arc::new(RequestKinds::of_trace(&data))) })
     }
 
     fn model(&self, connections: u16) -> Model {
         match self.model {
             ModelName::Calls => Model::Calls,
+            ModelName::Nfs => Model::Nfs,
             ModelName::Http => Model::Http(HttpClients {
                 clients: self.clients.unwrap_or(u32::from(connections)),
                 read_bytes: self.read_bytes,
+                write_bytes: self.write_bytes,
+                write_sync: self.write_sync.into(),
+                read_ahead_bytes: self.read_ahead,
+                call_gap_ms: self.call_gap_ms,
                 attributes: self.actimeo.map_or(
                     AttributeTimes {
                         file_min_s: self.acregmin,
@@ -150,7 +188,6 @@ impl TraceArguments {
                 nocto: self.nocto,
                 cache_entries_max: self.cache_entries_max,
                 data_bytes_max: self.cache_bytes_max,
-                ..HttpClients::default()
             }),
         }
     }
@@ -165,9 +202,11 @@ impl Arguments {
         let mut spec = ReplaySpec::new(run.target, run.export.clone(), source.workload);
         spec.run = run;
         spec.hours = source.hours;
-        spec.bytes = source.bytes;
+        spec.kinds = source.kinds;
         spec.seconds_per_hour = asked.seconds_per_hour;
         spec.mapping.read_bytes = asked.read_bytes;
+        spec.mapping.write_bytes = asked.write_bytes;
+        spec.mapping.write_sync = asked.write_sync.into();
         spec.model = asked.model(self.connections);
         spec.rate_factor = match (asked.factor, asked.peak_rate) {
             (Some(factor), _) => factor,
@@ -212,7 +251,7 @@ mod tests {
         assert_eq!(arguments(&[]).trace.model(4), Model::Calls);
         let model = |more: &[&str]| match arguments(more).trace.model(3) {
             Model::Http(clients) => clients,
-            Model::Calls => panic!("http was asked for"),
+            other => panic!("http was asked for, not {other:?}"),
         };
         let clients = model(&["--model", "http", "--rsize", "8192"]);
         assert_eq!((clients.clients, clients.read_bytes), (3, 8192));
@@ -245,7 +284,8 @@ mod tests {
         assert_eq!(source.hours, 0..3);
         let requests = |hour| source.workload.requests(hour).unwrap();
         assert_eq!([0, 1, 2].map(|hour| requests(hour).round()), [10.0, 0.0, 3.0]);
-        let bytes = source.bytes.unwrap();
-        assert_eq!((bytes.of(0, 0), bytes.of(2, 1), bytes.of(9, 0)), (Some(400), None, None));
+        let kinds = source.kinds.unwrap();
+        let bytes = |hour, file| kinds.of(hour, file).read_bytes;
+        assert_eq!((bytes(0, 0), bytes(2, 1), bytes(9, 0)), (Some(400), None, None));
     }
 }

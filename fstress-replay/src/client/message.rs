@@ -36,22 +36,26 @@ pub fn read(out: &mut Vec<u8>, handle: &[u8], offset: u64, count: u32) {
 /// WRITE, UNSTABLE.
 pub fn write(out: &mut Vec<u8>, handle: &[u8], offset: u64, data: &[u8]) {
     let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
-    write_with(out, handle, offset, count, |out| out.extend_from_slice(data));
+    write_with(out, handle, (offset, count), UNSTABLE, |out| out.extend_from_slice(data));
 }
 
-/// WRITE, UNSTABLE, of `count` bytes that `data` appends.
+/// Data may be lost until a COMMIT (RFC 1813 section 3.3.7).
+pub const UNSTABLE: u32 = 0;
+/// Data and attributes are safe before the reply.
+pub const FILE_SYNC: u32 = 2;
+
+/// WRITE of `count` bytes from `offset` on that `data` appends; `stable` says how safe they are to be before the reply.
 pub fn write_with(
     out: &mut Vec<u8>,
     handle: &[u8],
-    offset: u64,
-    count: u32,
+    (offset, count): (u64, u32),
+    stable: u32,
     data: impl FnOnce(&mut Vec<u8>),
 ) {
-    const UNSTABLE: u32 = 0;
     put_opaque(out, handle);
     put_u64(out, offset);
     put_u32(out, count);
-    put_u32(out, UNSTABLE);
+    put_u32(out, stable);
     put_u32(out, count);
     let begin = out.len();
     data(out);

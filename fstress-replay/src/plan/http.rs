@@ -12,7 +12,15 @@
 //! - *Access* is asked for once for each file and directory (the clients have one credential), and again when the entry
 //!   was forgotten.
 //! - *Data*: the file is read in order, `read_bytes` a READ, to its end or to the bytes that the log says were sent. With
-//!   `data_bytes_max` above 0 the client keeps what it has read, and does not read it again.
+//!   `data_bytes_max` above 0 the client keeps what it has read, and does not read it again until another client has written
+//!   the file.
+//! - *Writes*: a request that writes opens the file in the same way, then writes it from its beginning to the bytes that the log
+//!   says were taken, and to its end at most, `write_bytes` a WRITE; at last it makes sure that the data is safe
+//!   ([`WriteSync`]). The size stays what it is, so that whoever reads can check it.
+//!
+//! The calls of a request are made as a client makes them: each when the one before it is answered, but the READs of a file
+//! with as many on their way as `read_ahead_bytes` hold, and so the WRITEs. Requests come at their times whatever becomes of
+//! others. With `call_gap_ms` calls of requests that read are made at fixed distances instead.
 //!
 //! So the calls of a request, where nothing is known, are for a file `a/f`: ACCESS of the root, LOOKUP and ACCESS of `a`,
 //! LOOKUP and ACCESS of `a/f`, and its READs.
@@ -21,8 +29,11 @@
 //! trace becomes five seconds, an entry that is fresh for a minute is so for twelve hours of the trace.
 
 use super::Operation;
+use super::chain::Ask;
+use super::expand::put_writes;
 use super::recent::Recent;
 use super::tree::Tree;
+use clockwork_wire::nfs3::Class;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -63,6 +74,19 @@ impl AttributeTimes {
     }
 }
 
+/// What makes written data safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteSync {
+    /// As Linux at the close of a file: one WRITE alone is FILE_SYNC; several are UNSTABLE, with a COMMIT behind them.
+    #[default]
+    Linux,
+    /// UNSTABLE and COMMIT, also of one WRITE.
+    Commit,
+    /// FILE_SYNC, each.
+    Each,
+}
+
 /// Web servers on NFS clients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HttpClients {
@@ -71,6 +95,12 @@ pub struct HttpClients {
     pub clients: u32,
     /// Bytes of a READ (`rsize`); less if the server takes less.
     pub read_bytes: u32,
+    /// Bytes of a WRITE (`wsize`); less if the server takes less.
+    pub write_bytes: u32,
+    /// What makes written data safe.
+    pub write_sync: WriteSync,
+    /// Bytes of a file that READs, or WRITEs, on their way may be for together; one is always made.
+    pub read_ahead_bytes: u32,
     /// How long attributes are believed.
     pub attributes: AttributeTimes,
     /// Fresh attributes are believed when a file is opened, too.
@@ -80,8 +110,8 @@ pub struct HttpClients {
     pub cache_entries_max: u64,
     /// Bytes of data that all clients together keep; likewise. 0: every request reads its file.
     pub data_bytes_max: u64,
-    /// Time between the calls of one request, in ms.
-    pub call_gap_ms: u32,
+    /// Time between the calls of one request that reads, in ms; none: each follows the reply to the one before it.
+    pub call_gap_ms: Option<u32>,
 }
 
 impl Default for HttpClients {
@@ -89,11 +119,14 @@ impl Default for HttpClients {
         Self {
             clients: 4,
             read_bytes: 32 << 10,
+            write_bytes: 32 << 10,
+            write_sync: WriteSync::Linux,
+            read_ahead_bytes: 128 << 10,
             attributes: AttributeTimes::default(),
             nocto: false,
             cache_entries_max: 1_000_000,
             data_bytes_max: 0,
-            call_gap_ms: 1,
+            call_gap_ms: None,
         }
     }
 }
@@ -113,19 +146,16 @@ pub(super) struct Request {
     /// Its number, higher than those of all before it.
     pub(super) number: u64,
     pub(super) file: u32,
-    /// Bytes to be sent.
+    pub(super) class: Class,
+    /// Bytes to be sent, or taken.
     pub(super) bytes: u64,
     pub(super) at: Duration,
+    /// The last request of another client that wrote the file; 0 if there was none.
+    pub(super) changed: u64,
 }
 
-/// One call of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ask {
-    pub(super) operation: Operation,
-    pub(super) node: Node,
-    pub(super) offset: u64,
-    pub(super) count: u32,
-}
+/// Time between two calls of a request, as far as the caches are concerned, where it is not fixed.
+const CALL_GAP_ASSUMED_MS: u32 = 1;
 
 /// A name that a client knows.
 #[derive(Debug, Clone, Copy)]
@@ -146,8 +176,8 @@ pub(super) struct Client {
     /// The root of the mount is never forgotten.
     root: Option<Entry>,
     names: Recent<Node, Entry>,
-    /// Bytes of each file, from its beginning on.
-    data: Recent<u32, u64>,
+    /// Bytes of each file, from its beginning on, and the request that read them.
+    data: Recent<u32, (u64, u64)>,
 }
 
 impl Client {
@@ -161,7 +191,7 @@ impl Client {
         }
     }
 
-    /// The calls of a request, in order, appended to `asks`. Those before the last have been answered when the last is made.
+    /// The calls of a request, in order, appended to `asks`.
     pub(super) fn request(
         &mut self,
         tree: &Tree,
@@ -188,7 +218,11 @@ impl Client {
             self.ask(Operation::Getattr, file, request, asks);
         }
         self.access(file, request, asks);
-        self.read(request, asks);
+        match request.class {
+            Class::Read => self.read(request, asks),
+            Class::Write => self.write(request, asks),
+            Class::Metadata => {}
+        }
     }
 
     /// A handle is stale: what is known of it since the request `number` or before is forgotten.
@@ -207,7 +241,8 @@ impl Client {
     }
 
     fn now(&self, request: &Request, asks: &[Ask]) -> Duration {
-        let gap = Duration::from_millis(u64::from(self.setting.call_gap_ms));
+        let gap_ms = self.setting.call_gap_ms.unwrap_or(CALL_GAP_ASSUMED_MS);
+        let gap = Duration::from_millis(u64::from(gap_ms));
         request.at + gap * u32::try_from(asks.len()).unwrap_or(u32::MAX)
     }
 
@@ -256,25 +291,41 @@ impl Client {
     }
 
     fn read(&mut self, request: &Request, asks: &mut Vec<Ask>) {
-        if self.data.get(request.file).is_some_and(|bytes| *bytes >= request.bytes) {
+        let is_there = |(bytes, since): &mut (u64, u64)| *bytes >= request.bytes && *since >= request.changed;
+        if self.data.get(request.file).is_some_and(is_there) {
             return;
         }
         let piece = self.setting.read_bytes.max(1);
+        let plain = Ask::plain(Operation::Read, Node::File(request.file));
         let mut offset = 0;
         while offset < request.bytes {
             let count = u32::try_from(request.bytes - offset).unwrap_or(u32::MAX).min(piece);
             let now = self.now(request, asks);
-            asks.push(Ask { operation: Operation::Read, node: Node::File(request.file), offset, count });
+            // The first READ waits for what stands before it.
+            let at_once = if offset == 0 { 1 } else { self.at_once(piece) };
+            asks.push(Ask { offset, count, at_once, ..plain });
             offset += u64::from(count);
             self.renew(Node::File(request.file), now, request);
         }
         if self.setting.data_bytes_max > 0 && request.bytes > 0 {
-            self.data.insert(request.file, request.bytes, request.bytes);
+            self.data.insert(request.file, (request.bytes, request.number), request.bytes);
         }
     }
 
+    fn write(&mut self, request: &Request, asks: &mut Vec<Ask>) {
+        let (node, piece) = (Node::File(request.file), self.setting.write_bytes.max(1));
+        put_writes(asks, node, request.bytes, (piece, self.at_once(piece)), self.setting.write_sync);
+        let now = self.now(request, asks);
+        self.renew(node, now, request);
+    }
+
+    /// Pieces that may be on their way together.
+    fn at_once(&self, piece: u32) -> u32 {
+        (self.setting.read_ahead_bytes / piece).max(1)
+    }
+
     fn push(&self, operation: Operation, node: Node, asks: &mut Vec<Ask>) {
-        asks.push(Ask { operation, node, offset: 0, count: 0 });
+        asks.push(Ask::plain(operation, node));
     }
 
     /// A call whose reply brings the node's attributes.
@@ -325,17 +376,25 @@ mod tests {
         tree: Tree,
         client: Client,
         number: u64,
+        /// The last request of another client that wrote the file that is asked for next.
+        changed: u64,
     }
 
     impl Played {
         fn new(setting: HttpClients) -> Self {
-            Self { tree: tree(), client: Client::new(setting), number: 0 }
+            Self { tree: tree(), client: Client::new(setting), number: 0, changed: 0 }
         }
 
         /// The calls of a request for a file, as text: `LOOKUP a`, `READ f0 0+100`.
         fn ask(&mut self, at_ms: u64, file: u32, bytes: u64) -> String {
             self.number += 1;
-            let request = Request { number: self.number, file, bytes, at: Duration::from_millis(at_ms) };
+            self.request(at_ms, file, bytes, Class::Read)
+        }
+
+        fn request(&mut self, at_ms: u64, file: u32, bytes: u64, class: Class) -> String {
+            let (number, at) = (self.number, Duration::from_millis(at_ms));
+            let changed = std::mem::take(&mut self.changed);
+            let request = Request { number, file, class, bytes, at, changed };
             let mut asks = Vec::new();
             self.client.request(&self.tree, &request, &mut Vec::new(), &mut asks);
             let text = |ask: &Ask| {
@@ -345,7 +404,10 @@ mod tests {
                     Node::Directory(directory) => self.tree.name(directory).to_owned(),
                 };
                 match ask.operation {
-                    Operation::Read => format!("READ {node} {}+{}", ask.offset, ask.count),
+                    Operation::Read | Operation::Write => {
+                        let stable = if ask.is_stable { " stable" } else { "" };
+                        format!("{} {node} {}+{}{stable}", ask.operation.name(), ask.offset, ask.count)
+                    }
                     other => format!("{} {node}", other.name()),
                 }
             };
@@ -354,7 +416,7 @@ mod tests {
     }
 
     fn one(setting: HttpClients) -> HttpClients {
-        HttpClients { clients: 1, call_gap_ms: 0, ..setting }
+        HttpClients { clients: 1, call_gap_ms: Some(0), ..setting }
     }
 
     #[test]
@@ -434,6 +496,30 @@ mod tests {
             played.ask(10 + number, 2, 60 + number);
         }
         assert_eq!(played.ask(20, 0, 60), "GETATTR f0, READ f0 0+60", "forgotten for others");
+    }
+
+    #[test]
+    fn writes_are_made_safe_as_told_and_others_read_anew() {
+        let setting = HttpClients { write_bytes: 4096, data_bytes_max: 1 << 20, ..HttpClients::default() };
+        let mut played = Played::new(one(setting));
+        played.ask(0, 0, 3);
+        assert_eq!(
+            played.request(1, 0, 9_000, Class::Write),
+            "GETATTR f0, WRITE f0 0+4096, WRITE f0 4096+4096, WRITE f0 8192+808, COMMIT f0"
+        );
+        assert_eq!(played.request(2, 0, 9, Class::Write), "GETATTR f0, WRITE f0 0+9 stable");
+        assert_eq!(played.request(3, 0, 0, Class::Write), "GETATTR f0");
+        assert_eq!(played.request(4, 0, 0, Class::Metadata), "GETATTR f0");
+        assert_eq!(played.ask(5, 0, 3), "GETATTR f0", "its own writes leave its data as it is");
+        played.changed = played.number;
+        assert_eq!(played.ask(6, 0, 3), "GETATTR f0, READ f0 0+3", "another has written");
+        for (write_sync, wanted) in
+            [(WriteSync::Commit, "WRITE f0 0+9, COMMIT f0"), (WriteSync::Each, "WRITE f0 0+9 stable")]
+        {
+            let mut played = Played::new(one(HttpClients { write_sync, nocto: true, ..setting }));
+            played.ask(0, 0, 3);
+            assert_eq!(played.request(1, 0, 9, Class::Write), wanted);
+        }
     }
 
     #[test]

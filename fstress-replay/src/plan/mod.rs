@@ -7,23 +7,28 @@
 //! In a [`Mapping`] one request looks the name up, asks for access, revalidates the attributes, and reads the file by
 //! `read_bytes`. Caches are modelled by what they let through in the mean: every `lookup_every`-th request of a file goes to
 //! the directory, every `access_every`-th asks for access, every `read_every`-th reads, and every request revalidates.
+//! A request that writes, as some of an imported trace do, writes instead of reading; its calls follow the replies to those before them.
 //! Over the day from hour 622 of the bundled workload the default values give GETATTR 51, READ 33, LOOKUP 13 and ACCESS 3 %
 //! of the calls; Fstress' web server has 55, 28, 14 and 1, and 2 of others.
 
-mod bytes;
+mod chain;
+mod expand;
 pub mod http;
+mod kinds;
 mod rate;
 mod recent;
 mod schedule;
 mod tree;
 
-pub use bytes::RequestBytes;
-pub use http::{AttributeTimes, HttpClients, Node};
+pub use expand::Committed;
+pub use http::{AttributeTimes, HttpClients, Node, WriteSync};
+pub use kinds::{Kinds, RequestKinds};
 pub use rate::Rate;
 pub use schedule::{Part, Schedule};
 pub use tree::{Directory, Tree};
 
 use clockwork_traces::workload::{Workload, WorkloadError};
+use clockwork_wire::nfs3::Class;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,11 +46,16 @@ pub enum Operation {
     Getattr,
     /// One piece of the file.
     Read,
+    /// One piece of the file is written.
+    Write,
+    /// What was written is made safe.
+    Commit,
 }
 
 impl Operation {
     /// All operations, in the order in which a request issues them.
-    pub const ALL: [Self; 4] = [Self::Lookup, Self::Access, Self::Getattr, Self::Read];
+    pub const ALL: [Self; 6] =
+        [Self::Lookup, Self::Access, Self::Getattr, Self::Read, Self::Write, Self::Commit];
 
     /// The name as RFC 1813 writes it.
     #[must_use]
@@ -55,6 +65,8 @@ impl Operation {
             Self::Access => "ACCESS",
             Self::Getattr => "GETATTR",
             Self::Read => "READ",
+            Self::Write => "WRITE",
+            Self::Commit => "COMMIT",
         }
     }
 }
@@ -66,13 +78,23 @@ pub struct Mapping {
     pub lookup_every: u32,
     /// Access to a file is asked for at every so many of its requests; 0: never.
     pub access_every: u32,
-    /// A file is read at every so many of its requests; 0: never.
+    /// A file is read at every so many of its requests that read; 0: never.
     pub read_every: u32,
     /// Bytes of a READ; less if the server takes less.
     pub read_bytes: u32,
     /// Most READs of a request: what is longer is read to there only.
     pub reads_max: u32,
-    /// Time between the calls of one request, in ms.
+    /// Bytes of a WRITE; less if the server takes less.
+    #[serde(default)]
+    pub write_bytes: u32,
+    /// Most WRITEs of a request: what is longer is written to there only.
+    #[serde(default)]
+    pub writes_max: u32,
+    /// What makes written data safe.
+    #[serde(default)]
+    pub write_sync: WriteSync,
+    /// Time between the calls of one request that reads, in ms; a request that writes makes each when the one before it is
+    /// answered.
     pub call_gap_ms: u32,
 }
 
@@ -84,6 +106,9 @@ impl Default for Mapping {
             read_every: 2,
             read_bytes: 32 << 10,
             reads_max: 8,
+            write_bytes: 32 << 10,
+            writes_max: 8,
+            write_sync: WriteSync::Linux,
             call_gap_ms: 4,
         }
     }
@@ -103,7 +128,7 @@ impl Mapping {
         u32::try_from(pieces).unwrap_or(u32::MAX).min(self.reads_max)
     }
 
-    /// Calls that a request for a file of `bytes` makes in the mean.
+    /// Calls that a request for a file of `bytes` makes in the mean, if it reads.
     #[must_use]
     pub fn calls_per_request(&self, bytes: u64) -> f64 {
         let every = |n: u32| if n == 0 { 0.0 } else { 1.0 / f64::from(n) };
@@ -112,7 +137,7 @@ impl Mapping {
             + every(self.read_every) * f64::from(self.reads(bytes))
     }
 
-    /// NFS calls expected in an hour of the workload at factor 1.
+    /// NFS calls expected in an hour of the workload at factor 1, if all requests read.
     ///
     /// # Errors
     /// The workload lacks the hour.
@@ -170,6 +195,9 @@ pub enum Model {
     Calls,
     /// As web servers on NFS clients with caches would call.
     Http(HttpClients),
+    /// One call each, of the class of the request: for traces of captures, whose requests are calls. Sizes of READ and WRITE
+    /// are those of the trace in the mean, up to those of the [`Mapping`].
+    Nfs,
 }
 
 /// A part of a replay.
@@ -201,12 +229,18 @@ pub struct PlannedCall {
     pub node: Node,
     /// Whether it is the first of its request.
     pub first: bool,
-    /// First byte to read, for a READ.
+    /// First byte of a READ or WRITE.
     pub offset: u64,
-    /// Bytes to read, for a READ.
+    /// Bytes of a READ or WRITE.
     pub count: u32,
-    /// The client of [`Model::Http`] that calls; 0 in [`Model::Calls`].
+    /// Whether a WRITE is to be safe before its reply.
+    pub is_stable: bool,
+    /// Whether further calls of its request wait for its reply; then [`Schedule::answered`] must be told of it.
+    pub follows: bool,
+    /// The client of [`Model::Http`] that calls; 0 in other models.
     pub client: u32,
+    /// What its request is for.
+    pub class: Class,
     /// Number of its request.
     pub request: u64,
     /// How often its request was begun again, because a handle was stale.
@@ -231,8 +265,8 @@ pub struct Pace {
     pub warmup: Duration,
     /// Load after them, in the same way.
     pub cooldown: Duration,
-    /// Bytes of requests, for [`Model::Http`], where they are known; otherwise a request is for the whole file.
-    pub bytes: Option<Arc<RequestBytes>>,
+    /// What requests do, where it is known; otherwise they read the whole file.
+    pub kinds: Option<Arc<RequestKinds>>,
 }
 
 impl Pace {
@@ -248,8 +282,8 @@ impl Pace {
         self.warmup + self.run() + self.cooldown
     }
 
-    /// The longest that a call of [`Model::Calls`] can be due after its request; calls of [`Model::Http`] with larger files
-    /// may be due later.
+    /// The longest that a call of [`Model::Calls`] can be due after its request, if that reads; calls that follow replies may be
+    /// due later.
     #[must_use]
     pub fn tail(&self) -> Duration {
         self.mapping.call_gap() * self.mapping.reads_max.saturating_add(3)

@@ -21,17 +21,23 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// The factor with which a workload has this rate at a pace, whatever the pace's own factor is. For [`Model::Http`] it
-    /// is found by counting calls of schedules from their beginning on, and so is near the rate, not equal to it.
+    /// The factor with which a workload has this rate at a pace, whatever the pace's own factor is. For other models than
+    /// [`Model::Calls`], and where requests write, it is found by counting calls of schedules from their beginning on, and so is near the
+    /// rate, not equal to it.
     ///
     /// # Errors
     /// The workload lacks an hour, or has no sensible number of requests at such a rate.
     pub fn factor(self, workload: &Arc<Workload>, pace: &Pace) -> Result<f64, WorkloadError> {
         let (hours, seconds) = (pace.hours.clone(), pace.hour_length.as_secs_f64());
+        let reads_only = pace.kinds.as_ref().is_none_or(|kinds| kinds.reads_only());
         match (pace.model, self) {
-            (Model::Calls, Self::Mean(rate)) => pace.mapping.factor_for_mean(workload, hours, seconds, rate),
-            (Model::Calls, Self::Peak(rate)) => pace.mapping.factor_for_peak(workload, hours, seconds, rate),
-            (Model::Http(_), _) => {
+            (Model::Calls, Self::Mean(rate)) if reads_only => {
+                pace.mapping.factor_for_mean(workload, hours, seconds, rate)
+            }
+            (Model::Calls, Self::Peak(rate)) if reads_only => {
+                pace.mapping.factor_for_peak(workload, hours, seconds, rate)
+            }
+            _ => {
                 let requests: Vec<f64> =
                     hours.map(|hour| workload.requests(hour)).collect::<Result<_, _>>()?;
                 let (Self::Mean(rate) | Self::Peak(rate)) = self;

@@ -1,21 +1,24 @@
 //! The calls of a stretch of hours in the order in which they are due.
 
-use super::http::{Ask, CLIENTS_MAX, Client, Request};
+use super::chain::{Ask, Chain};
+use super::http::{CLIENTS_MAX, Client};
+use super::kinds::{Classes, Kinds};
 use super::recent::Recent;
-use super::{Model, Node, Operation, Pace, Phase, PlannedCall, Tree};
+use super::{Model, Operation, Pace, Phase, PlannedCall, Tree};
 use clockwork_traces::workload::{Arrivals, Workload, WorkloadError};
+use clockwork_wire::nfs3::Class;
+use hashbrown::HashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How often a request is begun again because of stale handles: a name may be looked up again by another request at the
-/// same client, whose answer has not come when this one uses the old handle once more.
-const AGAIN_MAX: u8 = 3;
 /// Requests of which it is remembered that they were begun again; one that is forgotten and whose further calls are answered
 /// with STALE is begun again twice.
 const BEGUN_AGAIN_MAX: u64 = 8_192;
+/// When the reply to a call comes, where there is no server to ask: for the iterator.
+const REPLY_ASSUMED: Duration = Duration::from_millis(1);
 
 /// One of several parts of a schedule, that together are all of it: requests go to parts by turn, model clients stay
 /// with the part that has their connection.
@@ -48,42 +51,56 @@ impl Part {
     }
 }
 
-/// The calls of several hours in the order in which they are due, the same in every run.
+/// The calls of several hours in the order in which they are due. Requests are the same in every run; calls that follow the
+/// replies to others ([`PlannedCall::follows`]) come when [`Schedule::answered`] says that there was one. As an iterator, it takes replies to come
+/// after 1 ms.
 #[derive(Debug)]
 pub struct Schedule {
-    workload: Arc<Workload>,
-    pace: Pace,
+    pub(super) workload: Arc<Workload>,
+    pub(super) pace: Pace,
     part: Part,
     /// Number of the next stretch: a whole hour, or what the warm-up or the cooldown has of one.
     stretch: u64,
     current: Option<(Stretch, Arrivals)>,
-    /// Requests so far of each file: decides which of them go to the directory. Starts at a phase of its own for each file, as
-    /// the caches of a client that has been running for long.
-    requests: Vec<u32>,
+    /// Requests so far of each file, and how many of them read: decides which of them go to the directory, and which to the
+    /// file. Starts at a phase of its own for each file, as the caches of a client that has been running for long.
+    requests: Vec<[u32; 2]>,
+    classes: Classes,
+    /// For each file: the last request that wrote it, and its client.
+    written: Vec<(u64, u32)>,
     /// Caches of the model clients, those of other parts unused.
-    clients: Vec<Client>,
-    tree: Arc<Tree>,
+    pub(super) clients: Vec<Client>,
+    pub(super) tree: Arc<Tree>,
     /// Calls of requests that have arrived; a request has few, so this stays small.
-    upcoming: BinaryHeap<Reverse<Upcoming>>,
+    pub(super) upcoming: BinaryHeap<Reverse<Upcoming>>,
+    /// Requests whose further calls wait for replies. Each has a call that is due or on its way, so there are no more than
+    /// calls may be outstanding, and those that are due.
+    pub(super) chains: HashMap<(u64, u8), Chain>,
     /// The next request, known but not yet turned into calls.
     next: Option<Arrived>,
-    begun_again: Recent<(u64, u8), ()>,
+    pub(super) begun_again: Recent<(u64, u8), ()>,
     /// Number of the last request.
-    number: u64,
+    pub(super) number: u64,
     sequence: u64,
-    walk: Vec<u32>,
-    asks: Vec<Ask>,
+    pub(super) walk: Vec<u32>,
+    pub(super) asks: Vec<Ask>,
 }
 
 /// A request that has arrived.
 #[derive(Debug, Clone, Copy)]
-struct Arrived {
-    at: Duration,
-    hour: u32,
-    phase: Phase,
-    file: u32,
-    number: u64,
-    client: u32,
+pub(super) struct Arrived {
+    pub(super) at: Duration,
+    pub(super) hour: u32,
+    pub(super) phase: Phase,
+    pub(super) file: u32,
+    pub(super) number: u64,
+    pub(super) client: u32,
+    pub(super) class: Class,
+    pub(super) kinds: Kinds,
+    /// How many requests for the file came before it, and how many that read.
+    pub(super) before: [u32; 2],
+    /// The last request of another client that wrote the file.
+    pub(super) changed: u64,
 }
 
 /// An hour as it is played, or a part of one.
@@ -99,10 +116,10 @@ struct Stretch {
 }
 
 #[derive(Debug)]
-struct Upcoming {
+pub(super) struct Upcoming {
     sequence: u64,
-    is_last: bool,
-    call: PlannedCall,
+    pub(super) is_last: bool,
+    pub(super) call: PlannedCall,
 }
 
 impl PartialEq for Upcoming {
@@ -153,7 +170,7 @@ impl Schedule {
             u32::try_from(xxh3_64(&bytes) >> 40).unwrap_or(0)
         };
         let clients = match pace.model {
-            Model::Calls => Vec::new(),
+            Model::Calls | Model::Nfs => Vec::new(),
             Model::Http(setting) => {
                 (0..setting.clients.clamp(1, CLIENTS_MAX)).map(|_| Client::new(setting)).collect()
             }
@@ -161,10 +178,13 @@ impl Schedule {
         let mut schedule = Self {
             stretch: 0,
             current: None,
-            requests: (0..workload.files().len()).map(phase).collect(),
+            requests: (0..workload.files().len()).map(|file| [phase(file); 2]).collect(),
+            classes: Classes::new(workload.files().len(), workload.seed()),
+            written: vec![(0, 0); workload.files().len()],
             clients,
             tree: Arc::clone(tree),
             upcoming: BinaryHeap::new(),
+            chains: HashMap::new(),
             next: None,
             begun_again: Recent::new(BEGUN_AGAIN_MAX),
             number: 0,
@@ -183,52 +203,6 @@ impl Schedule {
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.clients.iter().map(Client::evicted).sum()
-    }
-
-    /// The handle that a call of [`Model::Http`] used was stale: what the client knew of the file (or directory) is
-    /// forgotten, the calls of the request that are still to come are dropped, and it is begun again at `now`, unless another
-    /// of its calls has told already. Whether the request is open again that had no call to come; `None` if it was begun
-    /// again three times, or if nothing can help because it is the handle of the root.
-    pub fn stale(&mut self, call: &PlannedCall, now: Duration) -> Option<bool> {
-        if call.again >= AGAIN_MAX {
-            return None;
-        }
-        // A LOOKUP uses the handle of the directory, other calls that of what they are about.
-        let holder = match call.node {
-            Node::File(file) if call.operation == Some(Operation::Lookup) => {
-                Node::Directory(self.tree.of_file(file))
-            }
-            Node::Directory(directory) if call.operation == Some(Operation::Lookup) => {
-                Node::Directory(self.tree.parent(directory))
-            }
-            node => node,
-        };
-        if holder == Node::Directory(Tree::ROOT) {
-            return None;
-        }
-        let client = self.clients.get_mut(call.client as usize)?;
-        client.stale(holder, call.request);
-        client.stale(Node::File(call.file), call.request);
-        if self.begun_again.get((call.request, call.again)).is_some() {
-            return Some(false);
-        }
-        self.begun_again.insert((call.request, call.again), (), 1);
-        let mut had_last = false;
-        self.upcoming.retain(|Reverse(upcoming)| {
-            let is_dropped = upcoming.call.request == call.request && upcoming.call.again == call.again;
-            had_last |= is_dropped && upcoming.is_last;
-            !is_dropped
-        });
-        let arrived = Arrived {
-            at: now,
-            hour: call.hour,
-            phase: call.phase,
-            file: call.file,
-            number: call.request,
-            client: call.client,
-        };
-        self.expand_http(&arrived, call.again + 1);
-        Some(!had_last)
     }
 
     /// The stretch of that number.
@@ -286,120 +260,48 @@ impl Schedule {
             };
             let Some(since) = arrival.offset.checked_sub(stretch.from) else { continue };
             self.number += 1;
-            let Some(client) = self.client_of(self.number, arrival.file) else { continue };
-            return Some(Arrived {
-                at: stretch.begin + since,
-                hour: stretch.hour,
-                phase: stretch.phase,
-                file: arrival.file,
-                number: self.number,
-                client,
-            });
+            let arrived = self.arrived(&stretch, arrival.file, stretch.begin + since);
+            let is_mine = match self.pace.model {
+                Model::Calls | Model::Nfs => self.part.has_request(arrived.number),
+                Model::Http(_) => self.part.has_client(arrived.client),
+            };
+            if is_mine {
+                return Some(arrived);
+            }
         }
     }
 
-    /// The client of a request, if that is of this part.
-    fn client_of(&mut self, number: u64, file: u32) -> Option<u32> {
-        match self.pace.model {
-            Model::Calls => {
-                let is_mine = self.part.has_request(number);
-                if !is_mine && let Some(requests) = self.requests.get_mut(file as usize) {
-                    // Counted in all parts, so that each sees the same caches.
-                    *requests = requests.wrapping_add(1);
-                }
-                is_mine.then_some(0)
-            }
+    /// The request with the number that the counter has now. What is counted is so in all parts, so that each sees the same.
+    fn arrived(&mut self, stretch: &Stretch, file: u32, at: Duration) -> Arrived {
+        let (number, index) = (self.number, file as usize);
+        let client = match self.pace.model {
+            Model::Calls | Model::Nfs => 0,
             Model::Http(_) => {
-                let clients = self.clients.len().max(1) as u64;
                 let lot = xxh3_64(&(number ^ self.workload.seed().rotate_left(32)).to_le_bytes());
-                let client = u32::try_from(lot % clients).unwrap_or(0);
-                self.part.has_client(client).then_some(client)
+                u32::try_from(lot % self.clients.len().max(1) as u64).unwrap_or(0)
+            }
+        };
+        let kinds =
+            self.pace.kinds.as_ref().map_or_else(Kinds::default, |kinds| kinds.of(stretch.hour, file));
+        let class = self.classes.deal(file, kinds);
+        let mut before = [0; 2];
+        if let Some([requests, reads]) = self.requests.get_mut(index) {
+            before = [*requests, *reads];
+            *requests = requests.wrapping_add(1);
+            *reads = reads.wrapping_add(u32::from(class == Class::Read));
+        }
+        let mut changed = 0;
+        if let Some((written, by)) = self.written.get_mut(index) {
+            changed = if *by == client { 0 } else { *written };
+            if class == Class::Write {
+                (*written, *by) = (number, client);
             }
         }
+        let (hour, phase) = (stretch.hour, stretch.phase);
+        Arrived { at, hour, phase, file, number, client, class, kinds, before, changed }
     }
 
-    fn expand(&mut self, arrived: &Arrived) {
-        match self.pace.model {
-            Model::Calls => self.expand_calls(arrived),
-            Model::Http(_) => self.expand_http(arrived, 0),
-        }
-    }
-
-    fn expand_calls(&mut self, arrived: &Arrived) {
-        let index = arrived.file as usize;
-        let (Some(spec), Some(number)) = (self.workload.files().get(index), self.requests.get_mut(index))
-        else {
-            return;
-        };
-        let mapping = self.pace.mapping;
-        let due_now = |every: u32| every != 0 && number.is_multiple_of(every);
-        let node = Node::File(arrived.file);
-        let ask = |operation, offset, count| Ask { operation, node, offset, count };
-        self.asks.clear();
-        if due_now(mapping.lookup_every) {
-            self.asks.push(ask(Operation::Lookup, 0, 0));
-        }
-        if due_now(mapping.access_every) {
-            self.asks.push(ask(Operation::Access, 0, 0));
-        }
-        self.asks.push(ask(Operation::Getattr, 0, 0));
-        let reads = if due_now(mapping.read_every) { mapping.reads(spec.bytes) } else { 0 };
-        for piece in 0..reads {
-            let offset = u64::from(piece) * u64::from(mapping.read_bytes);
-            let left = spec.bytes - offset;
-            let count = u32::try_from(left).unwrap_or(u32::MAX).min(mapping.read_bytes);
-            self.asks.push(ask(Operation::Read, offset, count));
-        }
-        *number = number.wrapping_add(1);
-        self.schedule(arrived, mapping.call_gap(), 0);
-    }
-
-    fn expand_http(&mut self, arrived: &Arrived, again: u8) {
-        let Model::Http(setting) = self.pace.model else { return };
-        let Some(spec) = self.workload.files().get(arrived.file as usize) else { return };
-        let known = self.pace.bytes.as_ref().and_then(|bytes| bytes.of(arrived.hour, arrived.file));
-        let request = Request {
-            // What is looked up again is newer than what the requests up to now have known.
-            number: if again > 0 { self.number } else { arrived.number },
-            file: arrived.file,
-            bytes: known.map_or(spec.bytes, |bytes| bytes.min(spec.bytes)),
-            at: arrived.at,
-        };
-        let Some(client) = self.clients.get_mut(arrived.client as usize) else { return };
-        self.asks.clear();
-        client.request(&self.tree, &request, &mut self.walk, &mut self.asks);
-        self.schedule(arrived, Duration::from_millis(u64::from(setting.call_gap_ms)), again);
-    }
-
-    /// Puts the calls of a request among those to come, or a place without a call where there are none.
-    fn schedule(&mut self, arrived: &Arrived, gap: Duration, again: u8) {
-        let asks = std::mem::take(&mut self.asks);
-        let place = |ask: Option<&Ask>, due: Duration, first: bool| PlannedCall {
-            due,
-            hour: arrived.hour,
-            phase: arrived.phase,
-            operation: ask.map(|ask| ask.operation),
-            file: arrived.file,
-            node: ask.map_or(Node::File(arrived.file), |ask| ask.node),
-            first: first && again == 0,
-            offset: ask.map_or(0, |ask| ask.offset),
-            count: ask.map_or(0, |ask| ask.count),
-            client: arrived.client,
-            request: arrived.number,
-            again,
-        };
-        let mut due = arrived.at;
-        for (index, ask) in asks.iter().enumerate() {
-            self.push(place(Some(ask), due, index == 0), index + 1 == asks.len());
-            due += gap;
-        }
-        if asks.is_empty() {
-            self.push(place(None, due, true), true);
-        }
-        self.asks = asks;
-    }
-
-    fn push(&mut self, call: PlannedCall, is_last: bool) {
+    pub(super) fn push(&mut self, call: PlannedCall, is_last: bool) {
         self.upcoming.push(Reverse(Upcoming { sequence: self.sequence, is_last, call }));
         self.sequence += 1;
     }
@@ -427,6 +329,11 @@ impl Iterator for Schedule {
     type Item = PlannedCall;
 
     fn next(&mut self) -> Option<PlannedCall> {
-        self.next_call().map(|(call, _)| call)
+        let (call, _) = self.next_call()?;
+        if call.operation == Some(Operation::Write) && !call.is_stable {
+            self.written(&call, 0);
+        }
+        self.answered(&call, call.due + REPLY_ASSUMED);
+        Some(call)
     }
 }

@@ -14,7 +14,7 @@ fn pace(factor: f64) -> Pace {
         model: Model::Calls,
         warmup: Duration::ZERO,
         cooldown: Duration::ZERO,
-        bytes: None,
+        kinds: None,
     }
 }
 
@@ -127,7 +127,7 @@ fn shares_of_operations_are_those_of_the_mapping() {
     let count = |op| calls.iter().filter(|call| call.operation == Some(op)).count() as f64;
     let percent = |op| (count(op) * 100.0 / calls.len() as f64).round();
     // As the documentation of this module says.
-    assert_eq!(Operation::ALL.map(percent), [13.0, 3.0, 51.0, 33.0]);
+    assert_eq!(Operation::ALL.map(percent), [13.0, 3.0, 51.0, 33.0, 0.0, 0.0]);
     let requests = count(Operation::Getattr);
     assert!((count(Operation::Lookup) / requests - 0.25).abs() < 0.01);
     assert!((count(Operation::Access) / requests - 0.0625).abs() < 0.01);

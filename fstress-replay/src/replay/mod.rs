@@ -14,7 +14,7 @@ use crate::content::Content;
 use crate::engine::{self, Lane, LaneSetting, Link, Source, Tally};
 use crate::fileset::{self, Handles};
 use crate::plan::http::CLIENTS_MAX;
-use crate::plan::{Mapping, Model, Pace, Part, RequestBytes, Schedule, Tree};
+use crate::plan::{Mapping, Model, Pace, Part, RequestKinds, Schedule, Tree};
 use crate::report::ReplayReport;
 use crate::{RunError, RunSpec};
 use clockwork_traces::workload::Workload;
@@ -31,6 +31,8 @@ use work::{Nodes, Shared, TraceWork};
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// Cache entries of a model client at the least.
 const CACHE_ENTRIES_MIN: u64 = 64;
+/// Largest WRITE that may be asked for.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Warm-up and cooldown have at most so many hours of the trace.
 const PHASE_HOURS_MAX: f64 = 1e6;
 
@@ -52,8 +54,8 @@ pub struct ReplaySpec {
     pub mapping: Mapping,
     /// How a request becomes calls.
     pub model: Model,
-    /// Bytes of requests, for [`Model::Http`], where they are known.
-    pub bytes: Option<Arc<RequestBytes>>,
+    /// What requests do, where it is known; otherwise they read.
+    pub kinds: Option<Arc<RequestKinds>>,
 }
 
 impl ReplaySpec {
@@ -72,7 +74,7 @@ impl ReplaySpec {
             rate_factor: factor.unwrap_or(0.05),
             mapping,
             model: Model::Calls,
-            bytes: None,
+            kinds: None,
         }
     }
 
@@ -87,7 +89,7 @@ impl ReplaySpec {
             model: self.model,
             warmup: self.run.warmup,
             cooldown: self.run.cooldown,
-            bytes: self.bytes.clone(),
+            kinds: self.kinds.clone(),
         }
     }
 
@@ -110,8 +112,8 @@ impl ReplaySpec {
                 "at most 1000000 hours of the trace",
             );
         }
-        let read_bytes = match self.model {
-            Model::Calls => self.mapping.read_bytes,
+        let [read_bytes, write_bytes] = match self.model {
+            Model::Calls | Model::Nfs => [self.mapping.read_bytes, self.mapping.write_bytes],
             Model::Http(clients) => {
                 if !(1..=CLIENTS_MAX).contains(&clients.clients) {
                     return RunError::setting("clients", &clients.clients, "from 1 to 4096");
@@ -128,9 +130,12 @@ impl ReplaySpec {
                     let entries = &clients.cache_entries_max;
                     return RunError::setting("cache entries", entries, "at least 64 for each client");
                 }
-                clients.read_bytes
+                [clients.read_bytes, clients.write_bytes]
             }
         };
+        if !(512..=WRITE_BYTES_MAX).contains(&write_bytes) {
+            return RunError::setting("bytes of a WRITE", &write_bytes, "from 512 to 1048576");
+        }
         if read_bytes < 512 {
             return RunError::setting("bytes of a READ", &read_bytes, "at least 512");
         }
@@ -138,12 +143,16 @@ impl ReplaySpec {
         Ok(())
     }
 
-    /// Makes READs no larger than the server takes.
+    /// Makes READs and WRITEs no larger than the server takes.
     fn limit(&mut self, sizes: Sizes) {
-        let most = self.run.sizes(sizes).read_bytes_max;
-        self.mapping.read_bytes = self.mapping.read_bytes.min(most);
+        let most = self.run.sizes(sizes);
+        let limit = |read_bytes: &mut u32, write_bytes: &mut u32| {
+            *read_bytes = (*read_bytes).min(most.read_bytes_max);
+            *write_bytes = (*write_bytes).min(most.write_bytes_max);
+        };
+        limit(&mut self.mapping.read_bytes, &mut self.mapping.write_bytes);
         if let Model::Http(clients) = &mut self.model {
-            clients.read_bytes = clients.read_bytes.min(most);
+            limit(&mut clients.read_bytes, &mut clients.write_bytes);
         }
     }
 }

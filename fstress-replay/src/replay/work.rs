@@ -7,8 +7,8 @@ use crate::content::Content;
 use crate::engine::{Answer, Reply, Taken, Work};
 use crate::fileset;
 use crate::measure::HourMeasure;
-use crate::plan::{Model, Node, Operation, Part, Phase, PlannedCall, Schedule, Tree};
-use clockwork_wire::nfs3::{self, Procedure, Results, status};
+use crate::plan::{Committed, Model, Node, Operation, Part, Phase, PlannedCall, Schedule, Tree};
+use clockwork_wire::nfs3::{self, Class, Procedure, Results, status};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -88,6 +88,8 @@ enum Verdict {
     Good,
     /// The handle is not valid any more.
     Stale,
+    /// Data that was written may be lost; it is written again.
+    WrittenAgain,
     Wrong(&'static str),
 }
 
@@ -160,7 +162,13 @@ impl TraceWork {
     }
 
     /// Whether a reply is what it should be.
-    fn judge(&mut self, call: &PlannedCall, operation: Operation, message: &[u8], results: usize) -> Verdict {
+    fn judge(
+        &mut self,
+        call: &PlannedCall,
+        operation: Operation,
+        (message, results): (&[u8], usize),
+        now: Duration,
+    ) -> Verdict {
         let Ok(found) = nfs3::results(procedure(operation), message, results) else {
             return Verdict::Wrong("malformed results");
         };
@@ -190,9 +198,52 @@ impl TraceWork {
                     (!right).then_some("data that is not the file's")
                 }
             },
+            Results::Write { count, committed, verifier_at, .. } => {
+                if count > 0 && committed == message::UNSTABLE {
+                    self.schedule.written(call, verifier(message, verifier_at));
+                }
+                let is_weaker = call.is_stable && committed != message::FILE_SYNC;
+                match is_weaker {
+                    true => Some("less safe than asked for"),
+                    false => (count != call.count).then_some("less data taken than offered"),
+                }
+            }
+            Results::Commit { verifier_at } => {
+                return self.committed(call, verifier(message, verifier_at), now);
+            }
             _ => None,
         };
         wrong.map_or(Verdict::Good, Verdict::Wrong)
+    }
+
+    /// Data was made safe, or has to be written again.
+    fn committed(&mut self, call: &PlannedCall, verifier: u64, now: Duration) -> Verdict {
+        match self.schedule.committed(call, verifier, now) {
+            Committed::Safe => Verdict::Good,
+            Committed::Lost => Verdict::Wrong("data may be lost: the verifier changes again and again"),
+            Committed::Again => {
+                if call.phase == Phase::Run {
+                    self.open.entry(call.hour).or_default().requests += 1;
+                }
+                self.measure(call).written_again += 1;
+                Verdict::WrittenAgain
+            }
+        }
+    }
+
+    /// Lets the calls that wait for this one come.
+    fn go_on(&mut self, call: &PlannedCall, now: Duration) {
+        if self.schedule.answered(call, now) && call.phase == Phase::Run {
+            let open = self.open.entry(call.hour).or_default();
+            open.requests = open.requests.saturating_sub(1);
+        }
+    }
+
+    /// The call that was to come next may come after others: what a reply brings is due at once.
+    fn give_back(&mut self) {
+        if let Some((call, is_last)) = self.next.take() {
+            self.schedule.give_back(call, is_last);
+        }
     }
 
     /// The handle of a name has come. Where clients look names up again because they were replaced, a new handle is taken.
@@ -200,7 +251,7 @@ impl TraceWork {
         if *handle == *self.nodes.get(node) {
             return None;
         }
-        if self.shared.spec.model == Model::Calls {
+        if !self.has_clients() {
             return Some("another handle than at the start");
         }
         self.nodes.set(node, handle);
@@ -208,11 +259,13 @@ impl TraceWork {
         None
     }
 
+    /// Whether calls are those of model clients.
+    fn has_clients(&self) -> bool {
+        matches!(self.shared.spec.model, Model::Http(_))
+    }
+
     /// Begins a request again whose handle was stale; whether it was.
     fn begin_again(&mut self, call: &PlannedCall, now: Duration) -> bool {
-        if let Some((call, is_last)) = self.next.take() {
-            self.schedule.give_back(call, is_last);
-        }
         let Some(was_over) = self.schedule.stale(call, now) else { return false };
         if call.phase == Phase::Run {
             self.open.entry(call.hour).or_default().requests += u64::from(was_over);
@@ -235,7 +288,7 @@ impl Work for TraceWork {
     }
 
     fn link(&self) -> Option<usize> {
-        let (call, _) = self.next.filter(|_| self.shared.spec.model != Model::Calls)?;
+        let (call, _) = self.next.filter(|_| self.has_clients())?;
         Some(self.part.connection(call.client))
     }
 
@@ -245,6 +298,8 @@ impl Work for TraceWork {
         let first = u64::from(call.first);
         let measure = self.measure(&call);
         measure.requests_due += first;
+        measure.writes_due += first * u64::from(call.class == Class::Write);
+        measure.metadata_due += first * u64::from(call.class == Class::Metadata);
         let Some(operation) = call.operation else {
             measure.requests += first;
             measure.cached += first;
@@ -253,6 +308,8 @@ impl Work for TraceWork {
         measure.wanted += 1;
         if !has_room {
             measure.not_sent += 1;
+            // What waits for it is due, too, so that it is counted.
+            self.go_on(&call, call.due);
             return Taken::Refused;
         }
         measure.requests += first;
@@ -275,6 +332,16 @@ impl Work for TraceWork {
             Some(Operation::Access) => message::access(out, self.nodes.get(call.node)),
             Some(Operation::Getattr) => message::handle(out, self.nodes.get(call.node)),
             Some(Operation::Read) => message::read(out, self.nodes.get(call.node), call.offset, call.count),
+            Some(Operation::Write) => {
+                let stable = if call.is_stable { message::FILE_SYNC } else { message::UNSTABLE };
+                let range = (call.offset, call.count);
+                message::write_with(out, self.nodes.get(call.node), range, stable, |out| {
+                    if let Some(content) = self.shared.contents.get(call.file as usize) {
+                        content.append(out, call.offset, call.count as usize);
+                    }
+                });
+            }
+            Some(Operation::Commit) => message::commit(out, self.nodes.get(call.node)),
         }
     }
 
@@ -284,22 +351,24 @@ impl Work for TraceWork {
 
     fn answered(&mut self, call: &PlannedCall, answer: &Answer<'_>) -> bool {
         let Some(operation) = call.operation else { return true };
+        self.give_back();
         let mut verdict = match answer.reply {
             Reply::Fault(what) => Verdict::Wrong(what),
             Reply::Unavailable => Verdict::Wrong("no such procedure"),
-            Reply::Results(message, results) => self.judge(call, operation, message, results),
+            Reply::Results(message, results) => self.judge(call, operation, (message, results), answer.now),
         };
-        let may_begin_again = verdict == Verdict::Stale && self.shared.spec.model != Model::Calls;
+        let may_begin_again = verdict == Verdict::Stale && self.has_clients();
         if verdict == Verdict::Stale && !(may_begin_again && self.begin_again(call, answer.now)) {
             verdict = Verdict::Wrong(status::name(status::STALE));
         }
+        self.go_on(call, answer.now);
         let measure = self.measure(call);
         measure.outstanding = measure.outstanding.saturating_sub(1);
         let counts = measure.operation(operation);
         counts.retransmissions += u64::from(answer.retransmissions);
         counts.times.record(answer.now.saturating_sub(answer.due));
         match verdict {
-            Verdict::Good => counts.good += 1,
+            Verdict::Good | Verdict::WrittenAgain => counts.good += 1,
             Verdict::Stale => measure.stale += 1,
             Verdict::Wrong(what) => {
                 counts.errors += 1;
@@ -332,11 +401,18 @@ impl Work for TraceWork {
     }
 }
 
+fn verifier(message: &[u8], at: usize) -> u64 {
+    let bytes = message.get(at..).and_then(|rest| rest.first_chunk::<8>());
+    bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 fn procedure(operation: Operation) -> Procedure {
     match operation {
         Operation::Lookup => Procedure::Lookup,
         Operation::Access => Procedure::Access,
         Operation::Getattr => Procedure::Getattr,
         Operation::Read => Procedure::Read,
+        Operation::Write => Procedure::Write,
+        Operation::Commit => Procedure::Commit,
     }
 }

@@ -200,7 +200,8 @@ impl Course {
                 message::read(out, &file.handle, call.offset, call.count);
             }
             StressOperation::WriteSequential | StressOperation::WriteRandom | StressOperation::Append => {
-                message::write_with(out, &file.handle, call.offset, call.count, |out| {
+                let range = (call.offset, call.count);
+                message::write_with(out, &file.handle, range, message::UNSTABLE, |out| {
                     file.content.append(out, call.offset, call.count as usize);
                 });
             }

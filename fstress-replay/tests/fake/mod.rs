@@ -31,6 +31,8 @@ pub(crate) struct Habits {
     pub(crate) stale: Option<String>,
     /// The verifier changes before the first so many COMMITs.
     pub(crate) forget_commits: u32,
+    /// Every WRITE is safe before its reply, whatever was asked for.
+    pub(crate) always_safe: bool,
     /// While this is in the future, nothing is answered.
     pub(crate) stall_until: Option<Instant>,
 }
@@ -42,6 +44,10 @@ pub(crate) struct Arrived {
     pub(crate) xid: u32,
     pub(crate) program: u32,
     pub(crate) procedure: u32,
+    /// The file or directory that a call of NFS is about.
+    pub(crate) handle: u64,
+    /// When it was answered, or will be.
+    pub(crate) answered_at: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -182,14 +188,16 @@ impl Fake {
         let wait_until = {
             let mut state = self.lock();
             let (xid, program, procedure) = (call.xid, call.program, call.procedure);
-            state.arrived.push(Arrived { at, xid, program, procedure });
+            let answered_at = (at + state.habits.delay).max(state.habits.stall_until.unwrap_or(at));
+            let handle = message.get(call.arguments + 4..).map_or(0, |rest| id(&rest[..rest.len().min(8)]));
+            state.arrived.push(Arrived { at, xid, program, procedure, handle, answered_at });
             if datagram && state.loses(xid) {
                 return;
             }
             if state.habits.mute_reads && procedure == Procedure::Read.number() {
                 return;
             }
-            (at + state.habits.delay).max(state.habits.stall_until.unwrap_or(at))
+            answered_at
         };
         let fake = self.clone();
         tokio::spawn(async move {
@@ -321,13 +329,14 @@ impl State {
                 put_bool(out, end == data.len());
                 put_opaque(out, &piece);
             }
-            (_, Arguments::Write { offset, data, .. }) => {
+            (_, Arguments::Write { offset, data, stable, .. }) => {
                 let bytes = &message[data.clone()];
                 let file = node.data.as_mut().ok_or(status::ISDIR)?;
                 let begin = usize::try_from(*offset).unwrap();
                 file.resize(file.len().max(begin + bytes.len()), 0);
                 file[begin..begin + bytes.len()].copy_from_slice(bytes);
-                words(out, &[0, 0, u32::try_from(bytes.len()).unwrap(), 0]);
+                let committed = if self.habits.always_safe { 2 } else { *stable };
+                words(out, &[0, 0, u32::try_from(bytes.len()).unwrap(), committed]);
                 put_u64(out, self.verifier);
             }
             (Procedure::Commit, _) => {
