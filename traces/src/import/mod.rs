@@ -26,6 +26,7 @@ mod names;
 mod open;
 mod request;
 mod summary;
+mod tally;
 pub mod time;
 mod w3c;
 mod write;
@@ -34,7 +35,8 @@ mod zone;
 pub use error::ImportError;
 pub use open::LogFormat;
 pub use summary::{FIRST_LINES_MAX, Reason, Summary, Uncounted};
-pub use write::{Importer, OTHER_FILES};
+pub use tally::OTHER_FILES;
+pub use write::Importer;
 pub use zone::Zone;
 
 /// How logs become a trace.

@@ -1,15 +1,14 @@
 //! The importer: lines of logs become blocks of a trace.
 
-use super::capture::{self, End, Packet, Paths, Seen};
+use super::capture::{self, End, Packet, Seen};
 use super::common::Common;
-use super::counts::Counts;
 use super::csv::Table;
 use super::json::Json;
 use super::lines::{Lines, RawLine};
-use super::names::Names;
 use super::open::{Detected, LogFormat, PREFIX_BYTES, detect, unpacked};
 use super::request::{Line, Parsed, Request, file_of};
 use super::summary::{Reason, Summary};
+use super::tally::{OTHER_FILES, Tally};
 use super::w3c::W3c;
 use super::zone::Clock;
 use super::{ImportError, ImportOptions};
@@ -21,11 +20,6 @@ use clockwork_wire::nfs3::Class;
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 
-/// The name under which files beyond the limits are counted together. It is no path, so no file has it.
-pub const OTHER_FILES: &[u8] = b"(other files)";
-/// Bytes of addresses that are kept.
-const CLIENT_BYTES_MAX: usize = 8 << 20;
-
 /// Reads logs and writes a trace.
 pub struct Importer<W> {
     writer: TraceWriter<W>,
@@ -35,33 +29,6 @@ pub struct Importer<W> {
     summary: Summary,
     /// Where a path is decoded.
     scratch: Vec<u8>,
-}
-
-/// What is counted.
-struct Tally {
-    files: Names,
-    handles: Handles,
-    sizes: Vec<u64>,
-    /// The number of [`OTHER_FILES`], once there are any.
-    others: Option<u32>,
-    clients: Names,
-    /// Clients of the trace that is appended to: they are not known again, as their addresses are not kept.
-    clients_before: u32,
-    /// Requests by client; the first is all that are not told apart.
-    client_requests: Vec<u64>,
-    counts: Counts,
-    /// First and last period with a line.
-    reach: Option<(i64, i64)>,
-}
-
-/// Files that captures know by their handles.
-#[derive(Default)]
-struct Handles {
-    paths: Paths,
-    /// By handle: number of its file.
-    files: Vec<Option<u32>>,
-    /// Files and handles whose path was not known when they were first seen.
-    unnamed: Vec<(u32, u32)>,
 }
 
 /// A reader for the lines of one log.
@@ -153,17 +120,7 @@ impl<W: Write> Importer<W> {
     }
 
     fn with(writer: TraceWriter<W>, head: Head, options: ImportOptions) -> Self {
-        let tally = Tally {
-            files: Names::new(options.files_max, options.path_bytes_max),
-            handles: Handles::default(),
-            sizes: Vec::new(),
-            others: None,
-            clients: Names::new(options.clients_max, CLIENT_BYTES_MAX),
-            clients_before: 0,
-            client_requests: vec![0],
-            counts: Counts::new(options.open_counts_max.max(1)),
-            reach: None,
-        };
+        let tally = Tally::new(&options);
         Self { writer, head, options, tally, summary: Summary::default(), scratch: Vec::new() }
     }
 
@@ -247,10 +204,10 @@ impl<W: Write> Importer<W> {
                 let mut importer = shared.borrow_mut();
                 match seen {
                     Seen::Call(call) => fault.set(fault.get().or(importer.count(call).err())),
-                    Seen::Name { directory, name, handle } => {
-                        importer.tally.handles.paths.learn(directory, name, handle);
+                    other => {
+                        let written = importer.writer.files();
+                        importer.tally.learn(other, written);
                     }
-                    Seen::Root { path, handle } => importer.tally.handles.paths.root(handle, path),
                 }
             },
             |packet| {
@@ -400,78 +357,6 @@ impl<W: Write> Importer<W> {
         let silent = self.options.silent_is_zero.then_some(0);
         summary.totals = (first..end).map(|period| known(period).or(silent)).collect();
         summary.silent_periods = (first..end).filter(|period| known(*period).is_none()).count() as u64;
-    }
-}
-
-impl Tally {
-    /// The number of a file, and whether it is one of those beyond the limit.
-    fn file(&mut self, path: &[u8]) -> (u32, bool) {
-        match self.files.number(path) {
-            Some(number) => (number, false),
-            None => {
-                let others = self.others.or_else(|| self.files.number_beyond_limits(OTHER_FILES));
-                self.others = others;
-                (others.unwrap_or(0), true)
-            }
-        }
-    }
-
-    /// The same for a file that is known by its handle. It is called by its path if that is known, else by `name`.
-    fn file_of_handle(&mut self, handle: &[u8], name: &[u8]) -> (u32, bool) {
-        let Some(handle) = self.handles.paths.number(handle) else { return self.file(name) };
-        if let Some(file) = self.handles.files.get(handle as usize).copied().flatten() {
-            return (file, false);
-        }
-        let mut path = Vec::new();
-        self.handles.paths.path(handle, &mut path);
-        let is_short = path.len() <= PATH_BYTES_MAX;
-        let (file, overflows) = self.file(if is_short { &path } else { name });
-        if !overflows {
-            let files = &mut self.handles.files;
-            files.resize(files.len().max(handle as usize + 1), None);
-            if let Some(of_handle) = files.get_mut(handle as usize) {
-                *of_handle = Some(file);
-            }
-            if path.starts_with(b"fh:") {
-                self.handles.unnamed.push((file, handle));
-            }
-        }
-        (file, overflows)
-    }
-
-    /// Gives files that were first seen by their handles their paths, where these have become known since. Below
-    /// `written` names are written already; they stand. So do those whose path is that of another file.
-    fn name_handles(&mut self, written: usize) {
-        let mut path = Vec::new();
-        for (file, handle) in std::mem::take(&mut self.handles.unnamed) {
-            self.handles.paths.path(handle, &mut path);
-            if file as usize >= written && path.len() <= PATH_BYTES_MAX {
-                self.files.rename(file, &path);
-            }
-        }
-    }
-
-    fn size(&mut self, file: u32, bytes: u64) {
-        let file = file as usize;
-        if file >= self.sizes.len() {
-            self.sizes.resize(file + 1, 0);
-        }
-        if let Some(size) = self.sizes.get_mut(file) {
-            *size = (*size).max(bytes);
-        }
-    }
-
-    fn client(&mut self, request: &Request<'_>) {
-        if request.client.is_empty() {
-            return;
-        }
-        let number = self.clients.number(request.client).map_or(0, |number| number as usize + 1);
-        if number >= self.client_requests.len() {
-            self.client_requests.resize(number + 1, 0);
-        }
-        if let Some(requests) = self.client_requests.get_mut(number) {
-            *requests = requests.saturating_add(request.count);
-        }
     }
 }
 

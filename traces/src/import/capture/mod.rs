@@ -1,8 +1,9 @@
 //! Packet captures of NFSv3: pcap and pcapng, calls over UDP and TCP.
 //!
 //! Every call on a file handle is a request for that file, as the router counts heat; calls on names count for their directory.
-//! Handles are what a capture knows of files. Replies to LOOKUP, CREATE and its kin, READDIRPLUS and MNT show their paths; a file
-//! of which no reply tells is called `fh:` and its handle in hexadecimal. Repeated calls (the same XID between the same
+//! Handles are what a capture knows of files. Replies to LOOKUP, CREATE and its kin, LINK, READDIRPLUS and MNT show their paths, and
+//! those to RENAME, REMOVE and RMDIR what becomes of them; a file of which no reply tells is called `fh:` and its handle in
+//! hexadecimal. Repeated calls (the same XID between the same
 //! sockets) count once. Of a call only the header and the first arguments are needed, so captures whose packets
 //! are cut to some length, and first fragments of datagrams, do.
 
@@ -55,7 +56,13 @@ pub(super) enum Seen<'a> {
         name: &'a [u8],
         /// Handle of the file.
         handle: &'a [u8],
+        /// Its size; 0 where nothing is said.
+        bytes: u64,
     },
+    /// A name, by directory and name, has become another.
+    Renamed { from: (&'a [u8], &'a [u8]), to: (&'a [u8], &'a [u8]) },
+    /// A name is gone.
+    Removed { directory: &'a [u8], name: &'a [u8] },
     /// Where an export begins.
     Root { path: &'a [u8], handle: &'a [u8] },
 }

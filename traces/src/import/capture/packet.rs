@@ -13,6 +13,8 @@ pub(super) struct Segment<'a> {
     pub(super) server_port: u16,
     pub(super) transport: Transport,
     pub(super) payload: &'a [u8],
+    /// Bytes of the payload behind these that the capture does not have, because it keeps packets up to some length.
+    pub(super) missing: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,13 +76,14 @@ fn ipv4(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
     }
     // Ethernet pads short packets; a length of 0 is that of segments that the network card was to cut.
     let end = if length == 0 { packet.len() } else { length.min(packet.len()) };
-    transport(protocol, from, to, packet.get(header..end).ok_or(())?)
+    transport(protocol, (from, to), packet.get(header..end).ok_or(())?, length.saturating_sub(packet.len()))
 }
 
 fn ipv6(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
     let length = usize::from(word(packet, 4)?);
     let (from, to) = (packet.get(8..24).ok_or(())?, packet.get(24..40).ok_or(())?);
     let end = if length == 0 { packet.len() } else { (40 + length).min(packet.len()) };
+    let missing = if length == 0 { 0 } else { (40 + length).saturating_sub(packet.len()) };
     let (mut protocol, mut rest) = (*packet.get(6).ok_or(())?, packet.get(40..end).ok_or(())?);
     loop {
         let (next, skip) = match protocol {
@@ -88,7 +91,7 @@ fn ipv6(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
             0 | 43 | 60 => (*rest.first().ok_or(())?, (usize::from(*rest.get(1).ok_or(())?) + 1) * 8),
             44 if word(rest, 2)? & 0xfff8 != 0 => return Ok(None),
             44 => (*rest.first().ok_or(())?, 8),
-            _ => return transport(protocol, from, to, rest),
+            _ => return transport(protocol, (from, to), rest, missing),
         };
         (protocol, rest) = (next, rest.get(skip..).ok_or(())?);
     }
@@ -96,9 +99,9 @@ fn ipv6(packet: &[u8]) -> Result<Option<Segment<'_>>, ()> {
 
 fn transport<'a>(
     protocol: u8,
-    from: &'a [u8],
-    to: &'a [u8],
+    (from, to): (&'a [u8], &'a [u8]),
     data: &'a [u8],
+    missing: usize,
 ) -> Result<Option<Segment<'a>>, ()> {
     let (kind, header) = match protocol {
         17 => (Transport::Udp, 8),
@@ -117,5 +120,6 @@ fn transport<'a>(
         server_port: word(data, 2)?,
         transport: kind,
         payload: data.get(header..).ok_or(())?,
+        missing,
     }))
 }

@@ -1,4 +1,4 @@
-//! Calls whose replies name files: what was asked for, until the reply comes.
+//! Calls whose replies name files, or take names away: what was asked for, until the reply comes.
 
 use super::Seen;
 use clockwork_wire::nfs3::{Procedure, entries_plus, status};
@@ -22,6 +22,12 @@ enum Asked {
     /// CREATE, MKDIR, SYMLINK, MKNOD: the handle may be missing.
     Make,
     Readdirplus,
+    /// LINK: another name for a handle.
+    Link(Box<[u8]>),
+    /// RENAME, to a name in a directory.
+    Rename(Box<[u8]>, Box<[u8]>),
+    /// REMOVE and RMDIR.
+    Remove,
     /// MNT; the name is the path.
     Mount,
 }
@@ -78,18 +84,44 @@ fn waiting(header: &rpc::Call, message: &[u8]) -> Option<Waiting> {
         let path = message.get(path)?.into();
         return Some(Waiting { asked: Asked::Mount, directory: Box::default(), name: path });
     }
-    let asked = match Procedure::from_u32(header.procedure)? {
-        Procedure::Lookup => Asked::Name,
-        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => Asked::Make,
-        Procedure::Readdirplus => Asked::Readdirplus,
+    let procedure = Procedure::from_u32(header.procedure)?;
+    let mut bytes = |length_max| -> Option<Box<[u8]>> {
+        let bytes = reader.opaque(1, length_max).ok()?;
+        Some(message.get(bytes)?.into())
+    };
+    let mut name = || Some((bytes(nfs3::HANDLE_BYTES_MAX)?, bytes(nfs3::NAME_BYTES_MAX)?));
+    let (asked, (directory, name)) = match procedure {
+        Procedure::Lookup => (Asked::Name, name()?),
+        Procedure::Create | Procedure::Mkdir | Procedure::Symlink | Procedure::Mknod => {
+            (Asked::Make, name()?)
+        }
+        Procedure::Remove | Procedure::Rmdir => (Asked::Remove, name()?),
+        Procedure::Rename => {
+            let from = name()?;
+            let (directory, name) = name()?;
+            (Asked::Rename(directory, name), from)
+        }
+        Procedure::Link => {
+            let handle = bytes(nfs3::HANDLE_BYTES_MAX)?;
+            let name = (bytes(nfs3::HANDLE_BYTES_MAX)?, bytes(nfs3::NAME_BYTES_MAX)?);
+            (Asked::Link(handle), name)
+        }
+        Procedure::Readdirplus => (Asked::Readdirplus, (bytes(nfs3::HANDLE_BYTES_MAX)?, Box::default())),
         _ => return None,
     };
-    let directory = reader.opaque(1, nfs3::HANDLE_BYTES_MAX).ok()?;
-    let name = match asked {
-        Asked::Readdirplus => 0..0,
-        _ => reader.opaque(1, nfs3::NAME_BYTES_MAX).ok()?,
-    };
-    Some(Waiting { asked, directory: message.get(directory)?.into(), name: message.get(name)?.into() })
+    Some(Waiting { asked, directory, name })
+}
+
+/// The size of a regular file, as its attributes say.
+fn file_bytes(message: &[u8], attributes_at: Option<usize>) -> u64 {
+    const REGULAR: u32 = 1;
+    let attributes = attributes_at.and_then(|at| nfs3::attributes(message, at));
+    attributes.filter(|attributes| attributes.file_type == REGULAR).map_or(0, |attributes| attributes.size)
+}
+
+/// Where attributes lie that may be missing.
+fn optional_attributes(reader: &mut Reader<'_>) -> Option<usize> {
+    if reader.bool().ok()? { Some(reader.skip(nfs3::ATTRIBUTES_BYTES).ok()?.start) } else { None }
 }
 
 impl Waiting {
@@ -99,25 +131,32 @@ impl Waiting {
         if reader.u32().ok()? != status::OK {
             return None;
         }
-        let directory = &*self.directory;
-        match self.asked {
+        let (directory, name) = (&*self.directory, &*self.name);
+        match &self.asked {
             Asked::Make if !reader.bool().ok()? => {}
             Asked::Name | Asked::Make => {
                 let handle = message.get(reader.opaque(1, nfs3::HANDLE_BYTES_MAX).ok()?)?;
-                show(&Seen::Name { directory, name: &self.name, handle });
+                let bytes = file_bytes(message, optional_attributes(&mut reader));
+                show(&Seen::Name { directory, name, handle, bytes });
             }
+            Asked::Link(handle) => show(&Seen::Name { directory, name, handle, bytes: 0 }),
+            Asked::Rename(to_directory, to_name) => {
+                show(&Seen::Renamed { from: (directory, name), to: (to_directory, to_name) });
+            }
+            Asked::Remove => show(&Seen::Removed { directory, name }),
             Asked::Mount => {
                 let handle = message.get(reader.opaque(1, nfs3::HANDLE_BYTES_MAX).ok()?)?;
-                show(&Seen::Root { path: &self.name, handle });
+                show(&Seen::Root { path: name, handle });
             }
             Asked::Readdirplus => {
                 let results = nfs3::results(Procedure::Readdirplus, message, results).ok()?;
                 let nfs3::Results::Readdirplus { entries_at, .. } = results else { return None };
                 for entry in entries_plus(message, entries_at) {
+                    let bytes = file_bytes(message, entry.attributes_at);
                     if let (Some(name), Some(handle)) =
                         (message.get(entry.name), entry.handle.and_then(|handle| message.get(handle)))
                     {
-                        show(&Seen::Name { directory, name, handle });
+                        show(&Seen::Name { directory, name, handle, bytes });
                     }
                 }
             }

@@ -2,7 +2,8 @@
 //!
 //! Of every record only what is wanted is kept. A stream is followed from its SYN, or from a segment that begins with a record
 //! mark and an NFS call or the reply to one. A segment that comes early waits; where one is missing, the stream is left until it can be
-//! entered again in the same way.
+//! entered again in the same way. Of segments that the capture has cut to some length, what is there is taken; the stream goes on
+//! behind the hole if that lies within a record, and is left otherwise.
 
 use super::packet::Segment;
 use super::pending::HEAD_BYTES;
@@ -41,8 +42,8 @@ pub(super) struct Streams {
 struct Stream {
     /// Sequence number of the next byte; none until the stream is entered.
     next: Option<u32>,
-    /// Segments that came early.
-    waiting: Vec<(u32, Vec<u8>)>,
+    /// Segments that came early: sequence number, bytes, and how many are missing behind them.
+    waiting: Vec<(u32, Vec<u8>, usize)>,
     records: Records,
 }
 
@@ -68,7 +69,7 @@ impl Streams {
 
 impl Stream {
     fn held(&self) -> usize {
-        self.waiting.iter().map(|(_, payload)| payload.len()).sum::<usize>() + self.records.head.len()
+        self.waiting.iter().map(|(_, payload, _)| payload.len()).sum::<usize>() + self.records.head.len()
     }
 
     fn segment(&mut self, segment: &Segment<'_>, sequence: u32, begins: bool, sink: &mut impl Sink) {
@@ -77,7 +78,7 @@ impl Stream {
             *stream = Self { next: Some(sequence.wrapping_add(1)), ..Self::default() };
             return;
         }
-        if segment.payload.is_empty() {
+        if segment.payload.is_empty() && segment.missing == 0 {
             return;
         }
         if stream.next.is_none() && begins_a_message(segment.payload, sink) {
@@ -85,9 +86,9 @@ impl Stream {
         }
         let Some(next) = stream.next else { return };
         if sequence.wrapping_sub(next).cast_signed() > 0 {
-            stream.wait(sequence, segment.payload, sink);
+            stream.wait(sequence, (segment.payload, segment.missing), sink);
         } else {
-            stream.take(sequence, segment.payload, sink);
+            stream.take(sequence, (segment.payload, segment.missing), sink);
             stream.take_waiting(sink);
         }
     }
@@ -115,43 +116,50 @@ fn begins_a_message(payload: &[u8], sink: &impl Sink) -> bool {
 
 impl Stream {
     /// Takes bytes that begin at or before the next one.
-    fn take(&mut self, sequence: u32, payload: &[u8], sink: &mut impl Sink) {
+    fn take(&mut self, sequence: u32, (payload, missing): (&[u8], usize), sink: &mut impl Sink) {
         let Some(next) = self.next else { return };
         let known = usize::try_from(next.wrapping_sub(sequence)).unwrap_or(usize::MAX);
-        if let Some(new) = payload.get(known..).filter(|new| !new.is_empty()) {
-            self.next = Some(next.wrapping_add(u32::try_from(new.len()).unwrap_or(0)));
+        let new = payload.get(known..).unwrap_or_default();
+        if !new.is_empty() {
             self.records.take(new, sink);
+        }
+        // Of what is missing, too, some may be known: from a copy that was captured as a whole.
+        let hole = missing.saturating_sub(known.saturating_sub(payload.len()));
+        let end = next.wrapping_add(u32::try_from(new.len() + hole).unwrap_or(0));
+        self.next = (hole == 0 || self.records.hole(hole, sink)).then_some(end);
+        if self.next.is_none() {
+            self.records = Records::default();
         }
     }
 
     fn take_waiting(&mut self, sink: &mut impl Sink) {
         while let Some(next) = self.next {
-            let due = |(sequence, _): &(u32, Vec<u8>)| sequence.wrapping_sub(next).cast_signed() <= 0;
+            let due = |(sequence, ..): &(u32, Vec<u8>, usize)| sequence.wrapping_sub(next).cast_signed() <= 0;
             let Some(at) = self.waiting.iter().position(due) else { return };
-            let (sequence, payload) = self.waiting.swap_remove(at);
-            self.take(sequence, &payload, sink);
+            let (sequence, payload, missing) = self.waiting.swap_remove(at);
+            self.take(sequence, (&payload, missing), sink);
         }
     }
 
     /// Keeps bytes that came early. Where too many wait, what they wait for is lost: the stream is entered anew.
-    fn wait(&mut self, sequence: u32, payload: &[u8], sink: &mut impl Sink) {
-        let bytes: usize = self.waiting.iter().map(|(_, payload)| payload.len()).sum();
+    fn wait(&mut self, sequence: u32, (payload, missing): (&[u8], usize), sink: &mut impl Sink) {
+        let bytes: usize = self.waiting.iter().map(|(_, payload, _)| payload.len()).sum();
         if self.waiting.len() < WAITING_MAX && bytes + payload.len() <= WAITING_BYTES_MAX {
-            self.waiting.push((sequence, payload.to_vec()));
+            self.waiting.push((sequence, payload.to_vec(), missing));
             return;
         }
         let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.push((sequence, payload.to_vec()));
-        waiting.sort_by_key(|(sequence, _)| sequence.wrapping_sub(self.next.unwrap_or(0)));
+        waiting.push((sequence, payload.to_vec(), missing));
+        waiting.sort_by_key(|(sequence, ..)| sequence.wrapping_sub(self.next.unwrap_or(0)));
         *self = Self::default();
-        for (sequence, payload) in waiting {
+        for (sequence, payload, missing) in waiting {
             if self.next.is_none() && begins_a_message(&payload, sink) {
                 self.next = Some(sequence);
             }
             if self.next.is_some_and(|next| sequence.wrapping_sub(next).cast_signed() <= 0) {
-                self.take(sequence, &payload, sink);
+                self.take(sequence, (&payload, missing), sink);
             } else if self.next.is_some() && self.waiting.len() < WAITING_MAX {
-                self.waiting.push((sequence, payload));
+                self.waiting.push((sequence, payload, missing));
             }
         }
     }
@@ -200,6 +208,16 @@ impl Records {
             }
             self.end_of_fragment(sink);
         }
+    }
+
+    /// Passes over bytes that are missing; whether it is known where the next record begins. What is missing of the head of a
+    /// record is not made up for by what comes later of it.
+    fn hole(&mut self, bytes: usize, sink: &mut impl Sink) -> bool {
+        let reaches = self.mark.is_empty() && bytes <= self.left;
+        self.left = self.left.saturating_sub(bytes);
+        self.wanted = Some(self.head.len());
+        self.end_of_fragment(sink);
+        reaches
     }
 
     fn end_of_fragment(&mut self, sink: &mut impl Sink) {

@@ -1,6 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
+mod names;
+
 const CLIENT: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [10, 0, 0, 2];
 
@@ -86,43 +88,6 @@ fn reply(xid: u32, results: &[Vec<u8>]) -> Vec<u8> {
 
 fn word(value: u32) -> Vec<u8> {
     value.to_be_bytes().to_vec()
-}
-
-/// Results of READDIRPLUS: names with their handles, and one without.
-fn listing(entries: &[(String, Vec<u8>)]) -> Vec<Vec<u8>> {
-    let mut results = vec![word(0), word(0), vec![0; 8]];
-    for (name, handle) in entries {
-        results.extend([
-            word(1),
-            vec![0; 8],
-            opaque(name.as_bytes()),
-            vec![0; 8],
-            word(0),
-            word(1),
-            opaque(handle),
-        ]);
-    }
-    results.extend([word(1), vec![0; 8], opaque(b"bare"), vec![0; 8], word(0), word(0), word(0), word(1)]);
-    results
-}
-
-/// The paths of files as an import of the capture names them, with their requests.
-fn imported(packets: &[Vec<u8>], open_counts_max: usize) -> Vec<(String, u64)> {
-    use crate::import::{ImportOptions, Importer};
-    let options = ImportOptions { open_counts_max, ..ImportOptions::default() };
-    let mut importer = Importer::new(Vec::new(), options).unwrap();
-    importer.read("capture", &pcap(packets)[..]).unwrap();
-    let trace = importer.finish().unwrap().0;
-    let index = crate::trace_file::TraceIndex::read(&trace[..]).unwrap();
-    let path = |file| String::from_utf8_lossy(index.path(file)).into_owned();
-    let mut files: Vec<_> =
-        (0..).zip(index.requests_by_file()).map(|(file, sum)| (path(file), sum)).collect();
-    files.sort();
-    files
-}
-
-fn files(wanted: &[(&str, u64)]) -> Vec<(String, u64)> {
-    wanted.iter().map(|(path, requests)| ((*path).to_owned(), *requests)).collect()
 }
 
 fn udp(payload: &[u8]) -> Vec<u8> {
@@ -283,90 +248,63 @@ proptest! {
 }
 
 #[test]
-fn replies_name_files_by_their_paths_also_those_in_use_before() {
-    let mount = call_with(1, mount::PROGRAM, 1, &[opaque(b"/export/")]);
-    let packets = [
-        // In use since before the capture began.
-        udp(&call(9, Procedure::Read, b"file")),
-        udp(&mount),
-        udp_back(&reply(1, &[word(0), opaque(b"root"), word(1), word(1)])),
-        udp(&named(2, Procedure::Lookup, b"root", "dir")),
-        udp_back(&reply(2, &[word(0), opaque(b"dir"), word(0), word(0)])),
-        udp(&named(3, Procedure::Lookup, b"dir", "file")),
-        udp_back(&reply(3, &[word(0), opaque(b"file"), word(0), word(0)])),
-        udp(&named(4, Procedure::Create, b"dir", "made")),
-        udp_back(&reply(4, &[word(0), word(1), opaque(b"made"), word(0), word(0), word(0)])),
-        udp(&named(5, Procedure::Lookup, b"dir", "none")),
-        udp_back(&reply(5, &[word(2), word(0)])),
-        udp(&named(6, Procedure::Lookup, b"far", "away")),
-        udp_back(&reply(6, &[word(0), opaque(b"away"), word(0), word(0)])),
-        udp(&call(10, Procedure::Read, b"file")),
-        udp(&call(11, Procedure::Write, b"made")),
-        udp(&call(12, Procedure::Getattr, b"away")),
-        udp(&call(13, Procedure::Getattr, b"nameless")),
-    ];
-    let far = "fh:666172";
-    let wanted = [
-        ("/export", 1),
-        ("/export/dir", 3),
-        ("/export/dir/file", 2),
-        ("/export/dir/made", 1),
-        (far, 1),
-        ("fh:666172/away", 1),
-        ("fh:6e616d656c657373", 1),
-    ];
-    assert_eq!(imported(&packets, 400_000), files(&wanted));
-    // Names that are written before the path is known stand.
-    let early = imported(&packets, 1);
-    assert!(early.contains(&("fh:66696c65".into(), 2)), "{early:?}");
-    assert!(early.contains(&("/export/dir/made".into(), 1)), "{early:?}");
-    let (_, results, _) = seen(&pcap(&packets), false);
-    assert_eq!((results[1], results[2], results[10]), (Packet::Other, Packet::Calls(1), Packet::Calls(1)));
+fn packets_that_are_cut_to_a_length_show_the_calls_at_their_beginnings() {
+    // As `tcpdump -s 160` keeps them: of a WRITE of 4,000 bytes in three segments, and of what follows it.
+    let mut write = call(1, Procedure::Write, b"w");
+    write.resize(4_000, 7);
+    let read = |xid| record(&call(xid, Procedure::Read, b"r"));
+    let stream = [record(&write), read(2), read(3), read(4)].concat();
+    let cut = |frame: Vec<u8>| frame[..frame.len().min(160)].to_vec();
+    let segments = |sizes: &[usize]| {
+        let mut at = 0;
+        let one = |size: &usize| {
+            let segment = tcp(100 + u32::try_from(at).unwrap(), 16, &stream[at..at + size]);
+            at += size;
+            cut(segment)
+        };
+        sizes.iter().map(one).collect::<Vec<_>>()
+    };
+    let names = |packets: &[Vec<u8>]| {
+        let calls = seen(&pcap(packets), false).0;
+        calls.into_iter().map(|(_, name, ..)| name).collect::<Vec<_>>()
+    };
+    let one = read(2).len();
+    // Each READ begins a segment, or follows another in one that is not cut.
+    assert_eq!(
+        names(&segments(&[1_448, 1_448, 4_004 - 2 * 1_448, one, one, one])),
+        ["fh:77", "fh:72", "fh:72", "fh:72"]
+    );
+    // The first READ stands behind the hole of a segment: it is lost, and the stream is entered again with the next.
+    assert_eq!(
+        names(&segments(&[1_448, 1_448, 4_004 - 2 * 1_448 + one, one, one])),
+        ["fh:77", "fh:72", "fh:72"]
+    );
+    // Segments that come in another order.
+    let mut swapped = segments(&[1_448, 1_448, 4_004 - 2 * 1_448, one, one, one]);
+    swapped.swap(1, 2);
+    assert_eq!(names(&swapped), ["fh:77", "fh:72", "fh:72", "fh:72"]);
+    // Over UDP a call is cut behind what is needed of it.
+    let datagram = cut(udp(&write));
+    assert_eq!(names(&[datagram]), ["fh:77"]);
 }
 
 #[test]
-fn a_listing_over_tcp_names_files_also_where_its_segments_come_in_any_order_or_twice() {
-    let entries: Vec<(String, Vec<u8>)> = (0..300_u32)
-        .map(|file| (format!("f{file}"), [&b"handle"[..], &file.to_be_bytes()].concat()))
-        .collect();
-    let asked = call_with(7, NFS_PROGRAM, Procedure::Readdirplus.number(), &[opaque(b"root"), vec![0; 24]]);
-    let answer = record(&reply(7, &listing(&entries)));
-    let mount = call_with(1, mount::PROGRAM, 1, &[opaque(b"/e")]);
-    let mut packets = vec![
-        tcp(100, 16, &record(&mount)),
-        tcp_back(4_000_000_000, &record(&reply(1, &[word(0), opaque(b"root"), word(0)]))),
-        tcp(100 + u32::try_from(record(&mount).len()).unwrap(), 16, &record(&asked)),
-    ];
-    let begin = 4_000_000_000 + u32::try_from(packets[1].len() - 54).unwrap();
-    let mut segments: Vec<Vec<u8>> = answer
-        .chunks(1_448)
-        .enumerate()
-        .map(|(index, part)| tcp_back(begin.wrapping_add(u32::try_from(index * 1_448).unwrap()), part))
-        .collect();
-    assert!(segments.len() > 8 && answer.len() < 64 << 10, "{}", answer.len());
-    segments.swap(1, 3);
-    segments.insert(5, segments[1].clone());
-    packets.extend(segments);
-    packets
-        .extend((0..300).map(|file| udp(&call(1_000 + file, Procedure::Getattr, &entries[file as usize].1))));
-    let found = imported(&packets, 400_000);
-    let wanted: Vec<_> =
-        (0..300).map(|file| (format!("/e/f{file}"), 1)).chain([("/e".to_owned(), 1)]).collect();
-    assert_eq!(found.len(), 301);
-    assert!(wanted.iter().all(|file| found.contains(file)), "{found:?}");
-}
-
-#[test]
-fn a_reply_whose_segment_is_lost_names_nothing_and_the_next_one_does() {
-    let ask = |xid, name: &str| record(&named(xid, Procedure::Lookup, b"root", name));
-    let answer = |xid, handle: &[u8]| record(&reply(xid, &[word(0), opaque(handle), word(0), word(0)]));
-    let (one, two) = (ask(1, "a"), ask(2, "b"));
-    let mut packets = vec![tcp(50, 16, &one), tcp(50 + u32::try_from(one.len()).unwrap(), 16, &two)];
-    // The first answer is lost but for its end; the second one begins a segment, far behind.
-    packets.push(tcp_back(9_000, &answer(1, b"A")[20..]));
-    packets.push(tcp_back(90_000, &answer(2, b"B")));
-    packets.extend([udp(&call(8, Procedure::Getattr, b"A")), udp(&call(9, Procedure::Getattr, b"B"))]);
-    assert_eq!(imported(&packets, 9), files(&[("fh:41", 1), ("fh:726f6f74", 2), ("fh:726f6f74/b", 1)]));
+fn a_datagram_in_fragments_counts_once_by_its_first_one() {
+    let mut write = call(1, Procedure::Write, b"w");
+    write.resize(2_500, 7);
+    let datagram = [&[3, 0, 8, 1, 0, 0, 0, 0][..], &write].concat();
+    let fragment = |from: usize, until: usize| {
+        let mut packet = ipv4_between(CLIENT, SERVER, 17, &datagram[from..until.min(datagram.len())]);
+        let more = if until < datagram.len() { 0x2000 } else { 0 };
+        packet[6..8].copy_from_slice(&(more | u16::try_from(from / 8).unwrap()).to_be_bytes());
+        ethernet(&packet)
+    };
+    let mut packets = vec![fragment(0, 1_480), fragment(1_480, 2_960)];
+    let (calls, results, _) = seen(&pcap(&packets), false);
+    assert_eq!(calls, [(1_000, "fh:77".to_owned(), 512, true)]);
+    assert_eq!(results, [Packet::Calls(1), Packet::Other]);
+    packets.swap(0, 1);
+    assert_eq!(seen(&pcap(&packets), false).0.len(), 1);
 }
 
 #[test]
