@@ -102,4 +102,6 @@ impl Default for ImportOptions {
 }
 
 #[cfg(test)]
+mod mutations;
+#[cfg(test)]
 mod tests;

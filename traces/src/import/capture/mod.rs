@@ -354,4 +354,4 @@ fn range(arguments: &[u8]) -> Option<(u64, u32)> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

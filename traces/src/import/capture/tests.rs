@@ -141,6 +141,31 @@ fn pcapng(packets: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// A capture with calls and replies of many kinds, over UDP and TCP.
+pub(in super::super) fn sample(is_pcapng: bool) -> Vec<u8> {
+    let mount = call_with(1, mount::PROGRAM, 1, &[opaque(b"/e")]);
+    let list = call_with(9, NFS_PROGRAM, Procedure::Readdirplus.number(), &[opaque(b"root"), vec![0; 24]]);
+    let stream = [record(&call(10, Procedure::Write, b"w")), record(&list)].concat();
+    let rename = [opaque(b"root"), opaque(b"a"), opaque(b"root"), opaque(b"b")];
+    let mut packets = vec![
+        udp(&mount),
+        udp_back(&reply(1, &[word(0), opaque(b"root"), word(1), word(1)])),
+        udp(&named(2, Procedure::Lookup, b"root", "a")),
+        udp_back(&reply(2, &[word(0), opaque(b"A"), word(1), vec![0; 84], word(0)])),
+        udp(&call(3, Procedure::Read, b"A")),
+        udp(&call_with(4, NFS_PROGRAM, Procedure::Rename.number(), &rename)),
+        udp_back(&reply(4, &[word(0), word(0), word(0)])),
+        udp(&named(5, Procedure::Remove, b"root", "b")),
+        udp_back(&reply(5, &[word(0), word(0)])),
+        tcp(99, 2, b""),
+        tcp(100, 16, &stream[..70]),
+        tcp(170, 16, &stream[70..]),
+        tcp_back(500, &record(&reply(9, &names::listing(&[("x".into(), b"X".to_vec())])))),
+    ];
+    packets.extend((20..60).map(|xid| udp(&call(xid, Procedure::Getattr, &[b'h', xid as u8 % 9]))));
+    if is_pcapng { pcapng(&packets) } else { pcap(&packets) }
+}
+
 /// Time, name, bytes, and whether it writes data.
 type Shown = Vec<(i64, String, u64, bool)>;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Results of READDIRPLUS: names with their handles, and one without.
-fn listing(entries: &[(String, Vec<u8>)]) -> Vec<Vec<u8>> {
+pub(super) fn listing(entries: &[(String, Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut results = vec![word(0), word(0), vec![0; 8]];
     for (name, handle) in entries {
         results.extend([
