@@ -3,7 +3,8 @@
 //! Calls are served in the order in which they come. One that comes at `t` begins at `max(t, the moment at which
 //! the first server is free)` and ends its service time later; its reply is held until then. The moments follow
 //! from each other, never from when a timer woke up, so that late wake-ups do not add up: a saturated device
-//! finishes exactly as many calls a second as its service times say.
+//! finishes exactly as many calls a second as its service times say. How a reply gets to its client by that moment
+//! although timers and messages take a while is the business of [`holding`](super::holding) and [`way`](super::way).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

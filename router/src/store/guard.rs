@@ -7,8 +7,7 @@
 //! once; replies come back under the client's XIDs when the [device](super::device) is done with them. A repeated
 //! XID is simply another call: whether it is a retransmission is for the router to know.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +23,7 @@ use super::Shared;
 use super::alarm::{Alarm, now_ns};
 use super::call::{Passed, Verdict, finish, judge};
 use super::device::Kind;
+use super::holding::{Held, Holding};
 use super::inner::Inner;
 
 /// Calls of one connection that `nfs3_server` works on at once, at the most; further ones wait in the guard and
@@ -127,11 +127,10 @@ pub(super) async fn guard(stream: TcpStream, shared: Arc<Shared>) -> Result<(), 
         calls: &calls,
         shared: &shared,
         alarm,
-        held: BinaryHeap::new(),
+        held: Holding::default(),
         out: Vec::new(),
         out_calls: 0,
         out_kib: 0,
-        sequence: 0,
     };
     let outward = outward.run(direct);
     tokio::pin!(outward);
@@ -257,36 +256,6 @@ async fn send(to: &OwnedWriteHalf, out: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A reply that the device holds.
-#[derive(Debug)]
-struct Held {
-    due_ns: u64,
-    /// Keeps the order of replies that are due at one moment.
-    sequence: u64,
-    reply: Vec<u8>,
-    kib: u32,
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Held {}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.due_ns, self.sequence).cmp(&(other.due_ns, other.sequence))
-    }
-}
-
 /// From `nfs3_server` to the client.
 struct Outward<'a> {
     from_server: OwnedReadHalf,
@@ -294,12 +263,11 @@ struct Outward<'a> {
     calls: &'a Calls,
     shared: &'a Shared,
     alarm: Alarm,
-    held: BinaryHeap<Reverse<Held>>,
+    held: Holding,
     /// Replies to be written now, how many, and the KiB that they were counted with.
     out: Vec<u8>,
     out_calls: usize,
     out_kib: usize,
-    sequence: u64,
 }
 
 impl Outward<'_> {
@@ -311,7 +279,8 @@ impl Outward<'_> {
             if !client_sends && self.held.is_empty() && self.calls.running().is_empty() {
                 return self.to_client.shutdown().await.map_err(client);
             }
-            let due_ns = self.held.peek().map(|Reverse(held)| held.due_ns);
+            let alarm_ns = self.held.alarm_ns(now_ns(), &self.shared.way.lateness);
+            let mut woken = false;
             tokio::select! {
                 read = self.from_server.read_buf(&mut buffer) => {
                     if read.map_err(server)? == 0 {
@@ -324,9 +293,12 @@ impl Outward<'_> {
                     Some(Direct { reply, kib }) => self.put(&reply, kib),
                     None => client_sends = false,
                 },
-                woken = self.alarm.wait(due_ns) => woken.map_err(server)?,
+                rang = self.alarm.wait(alarm_ns) => {
+                    rang.map_err(server)?;
+                    woken = true;
+                }
             }
-            self.release(now_ns());
+            self.release(now_ns(), woken);
             if !self.out.is_empty() {
                 send(&self.to_client, &mut self.out).await.map_err(client)?;
                 self.calls.answered(std::mem::take(&mut self.out_calls), std::mem::take(&mut self.out_kib));
@@ -360,23 +332,26 @@ impl Outward<'_> {
             Some((kind, bytes)) => self.shared.device().admit(arrived_ns, kind, bytes),
             None => arrived_ns,
         };
+        let due_ns = due_ns.saturating_sub(self.shared.way.both_ns);
         // What was due before the reply was there is late by the time that the real disk took.
         if due_ns <= now_ns() {
             self.put(reply, kib);
         } else {
-            self.sequence += 1;
-            let held = Held { due_ns, sequence: self.sequence, reply: reply.to_vec(), kib };
-            self.held.push(Reverse(held));
+            self.held.hold(due_ns, reply.to_vec(), kib);
         }
         Ok(())
     }
 
-    fn release(&mut self, now_ns: u64) {
-        while self.held.peek().is_some_and(|Reverse(held)| held.due_ns <= now_ns) {
-            if let Some(Reverse(held)) = self.held.pop() {
-                self.put(&held.reply, held.kib);
-            }
+    fn release(&mut self, now_ns: u64, woken: bool) {
+        let lateness = &self.shared.way.lateness;
+        let mut held = std::mem::take(&mut self.held);
+        let mut put = |Held { reply, kib, .. }| self.put(&reply, kib);
+        if woken {
+            held.woken(now_ns, lateness).for_each(&mut put);
+        } else {
+            held.passing(now_ns, lateness).for_each(&mut put);
         }
+        self.held = held;
     }
 
     fn put(&mut self, reply: &[u8], kib: u32) {

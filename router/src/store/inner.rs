@@ -49,7 +49,7 @@ impl Inner {
 }
 
 /// An address that nobody expects; where only 127.0.0.1 exists (outside of Linux), that.
-fn private_address() -> String {
+pub(super) fn private_address() -> String {
     if cfg!(target_os = "linux") {
         let [a, b, c] = rand::random::<[u8; 3]>();
         // Neither the network's address nor its broadcast address.

@@ -50,12 +50,14 @@ mod export;
 mod files;
 mod guard;
 mod handle;
+mod holding;
 mod inner;
 mod listing;
 mod namespace;
 mod run;
 mod scan;
 mod table;
+mod way;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -75,6 +77,7 @@ pub use self::device::{Device, DeviceError, DeviceSpec, Distribution, Kind};
 use self::guard::{GuardError, guard};
 pub use self::namespace::{HandleMode, Namespace, NamespaceLimits};
 pub use self::run::{DeviceArgs, StoreArgs, run};
+use self::way::Way;
 
 /// Clients of one store at once, at the most; a further one is closed at once, and counted.
 const CONNECTIONS_MAX: usize = 256;
@@ -168,6 +171,7 @@ struct Shared {
     export: String,
     namespace: Arc<Namespace>,
     device: Mutex<Device>,
+    way: Way,
     /// Another at every start of every store.
     verifier: u64,
     counters: Counters,
@@ -176,6 +180,21 @@ struct Shared {
 }
 
 impl Shared {
+    /// Of a store without a name, which nothing is known of.
+    fn new(port: u16, export: String, namespace: Arc<Namespace>, device: DeviceSpec) -> Self {
+        Self {
+            name: String::new(),
+            port,
+            export,
+            namespace,
+            device: Mutex::new(Device::new(device, 0)),
+            way: Way::default(),
+            verifier: 0,
+            counters: Counters::default(),
+            log_again_ns: AtomicU64::new(0),
+        }
+    }
+
     fn device(&self) -> MutexGuard<'_, Device> {
         self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,16 +265,13 @@ pub async fn serve(spec: StoreSpec, namespace: Arc<Namespace>) -> Result<Running
     let failed = |source| StoreError::Listen { name: name.clone(), listen, source };
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let verifier = xxh3_64_with_seed(name.as_bytes(), rand::random());
+    let way = if device.is_none() { Way::default() } else { Way::measured(&namespace).await };
     let shared = Arc::new(Shared {
-        port: address.port(),
-        export,
-        namespace,
         device: Mutex::new(Device::new(device, xxh3_64_with_seed(name.as_bytes(), seed))),
-        verifier,
-        counters: Counters::default(),
-        log_again_ns: AtomicU64::new(0),
+        way,
+        verifier: xxh3_64_with_seed(name.as_bytes(), rand::random()),
         name,
+        ..Shared::new(address.port(), export, namespace, device)
     });
     let (stop, stopped) = watch::channel(false);
     let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), stopped));
