@@ -6,6 +6,7 @@ mod control;
 mod controlled;
 mod files;
 mod imported;
+mod poison;
 mod protocol;
 mod raw;
 mod relay;

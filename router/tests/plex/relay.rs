@@ -20,6 +20,8 @@ pub(crate) enum Treat {
     Delay(Duration),
     /// Refused with AUTH_TOOWEAK.
     Refuse,
+    /// The connection that it came over is closed, and with it the replies to whatever else came over it.
+    HangUp,
     /// The reply's bytes from here on are others.
     Change(usize),
 }
@@ -67,7 +69,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, store: SocketAddr, rule
                     reply[4 + at..].iter_mut().take(8).for_each(|byte| *byte ^= 0x55);
                     Duration::ZERO
                 }
-                Treat::Pass | Treat::Refuse => Duration::ZERO,
+                Treat::Pass | Treat::Refuse | Treat::HangUp => Duration::ZERO,
             };
             let replies = Arc::clone(&replies);
             tokio::spawn(async move {
@@ -80,6 +82,10 @@ async fn connection(stream: TcpStream, peer: SocketAddr, store: SocketAddr, rule
     while let Some(call) = record(&mut from_client).await {
         let parsed = rpc::parse_call(&call[4..]).unwrap();
         let treat = rule(peer, parsed.program, parsed.procedure);
+        if treat == Treat::HangUp {
+            to_client.lock().await.shutdown().await.ok()?;
+            return None;
+        }
         if treat == Treat::Refuse {
             let mut reply = vec![0; 4];
             clockwork_wire::answer::auth_error(&mut reply, parsed.xid, clockwork_wire::answer::AUTH_TOOWEAK);
