@@ -56,7 +56,7 @@ async fn trace(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let report = replay_with_progress(prepared).await?;
     show(arguments, &report, || report.text(), || report.page())?;
-    Ok(status(report.valid, report.is_clean()))
+    Ok(status(report.run.valid, report.is_clean()))
 }
 
 /// Runs workloads by profile.
@@ -79,7 +79,7 @@ async fn stress(arguments: &cli::Arguments) -> anyhow::Result<ExitCode> {
     let report = stress::run(&spec, &stop, &on_event).await?;
     bar.finish_and_clear();
     show(arguments, &report, || report.text(), || report.page())?;
-    Ok(status(report.valid, report.is_clean()))
+    Ok(status(report.run.valid, report.is_clean()))
 }
 
 /// Prints the report as text or JSON, and writes the page if there is to be one.

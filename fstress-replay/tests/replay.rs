@@ -61,7 +61,7 @@ fn assert_all_good(report: &ReplayReport) {
     assert_eq!(total.error_kinds.len(), 0, "{:?}", total.error_kinds);
     assert_eq!((total.errors, total.unanswered, total.not_sent), (0, 0, 0));
     assert_eq!((total.good, total.called), (total.wanted, total.wanted));
-    assert!(total.wanted > 0 && !report.saturated && !report.interrupted);
+    assert!(total.wanted > 0 && !report.run.saturated && !report.run.interrupted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn outstanding_calls_are_bounded_and_the_rest_is_counted() {
     fake.habits(|habits| habits.mute_reads = true);
     let report = run(spec).await;
     let total = &report.total;
-    assert!(report.saturated && total.not_sent > 0);
+    assert!(report.run.saturated && total.not_sent > 0);
     assert_eq!(total.unanswered, 40);
     assert_eq!(total.wanted, total.called + total.not_sent);
     assert_eq!(total.called, total.good + total.errors + total.unanswered);
@@ -261,7 +261,7 @@ async fn a_stopped_replay_reports_what_it_has() {
     });
     let report = replay::run(spec, &stop, &on_event).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), [630, 631]);
-    assert!(report.interrupted && report.hours[0].complete && report.hours[0].summary.good > 0);
+    assert!(report.run.interrupted && report.hours[0].complete && report.hours[0].summary.good > 0);
     assert!(report.hours.iter().skip(1).all(|hour| !hour.complete));
     assert!(report.text().contains("interrupted"));
 }
@@ -326,29 +326,46 @@ async fn a_report_survives_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_hour_of_the_bundled_day_has_its_number_of_requests() {
-    let fake = Fake::start(Habits::default()).await;
-    let mut spec = spec(&fake, Transport::Tcp, 1.0);
-    spec.hours = 622..646;
-    spec.seconds_per_hour = 0.25;
-    // One call a request, so that what the server counts are requests.
-    (spec.mapping.lookup_every, spec.mapping.access_every, spec.mapping.read_every) = (0, 0, 0);
-    let (hours, seconds) = (spec.hours.clone(), spec.seconds_per_hour);
-    spec.rate_factor = spec.mapping.factor_for_mean(&spec.workload, hours, seconds, 3000.0).unwrap();
-    replay::create_files(&spec, &quiet()).await.unwrap();
-    let workload = Arc::clone(&spec.workload);
-    let factor = spec.rate_factor;
-    let prepared = replay::prepare(spec, &quiet()).await.unwrap();
-    fake.forget();
-    let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
-    assert_all_good(&report);
-    assert_eq!(report.hours.len(), 24);
-    for hour in &report.hours {
-        let wanted = workload.requests(hour.hour).unwrap() * factor;
-        let issued = hour.summary.requests as f64;
-        assert!((issued / wanted - 1.0).abs() <= 0.005, "hour {}: {issued} of {wanted}", hour.hour);
+    let http = HttpClients { clients: 3, read_bytes: 1 << 20, ..HttpClients::default() };
+    for model in [Model::Calls, Model::Http(http)] {
+        let fake = Fake::start(Habits::default()).await;
+        let mut spec = spec(&fake, Transport::Tcp, 1.0);
+        (spec.hours, spec.seconds_per_hour, spec.model) = (622..646, 0.25, model);
+        // One call a request, so that what the server counts are requests.
+        (spec.mapping.lookup_every, spec.mapping.access_every, spec.mapping.read_every) = (0, 0, 0);
+        let (hours, seconds) = (spec.hours.clone(), spec.seconds_per_hour);
+        spec.rate_factor = spec.mapping.factor_for_mean(&spec.workload, hours, seconds, 1500.0).unwrap();
+        replay::create_files(&spec, &quiet()).await.unwrap();
+        let workload = Arc::clone(&spec.workload);
+        let factor = spec.rate_factor;
+        let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+        fake.forget();
+        let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
+        assert_all_good(&report);
+        assert_eq!(report.hours.len(), 24);
+        for hour in &report.hours {
+            let wanted = workload.requests(hour.hour).unwrap() * factor;
+            let issued = hour.summary.requests as f64;
+            assert!(wanted > 100.0);
+            // To a whole request, which is .5 % of 100.
+            assert!((issued - wanted).abs() <= 0.5, "hour {}: {issued} of {wanted}", hour.hour);
+            assert_eq!(hour.summary.requests, hour.summary.requests_due);
+        }
+        let seen = |procedure| fake.arrived(procedure).len() as u64;
+        match model {
+            Model::Calls => assert_eq!(seen(Procedure::Getattr), report.total.requests),
+            // Opening a file takes a GETATTR, or a LOOKUP the first time; the first walks look up directories, too, and
+            // ask again for the attributes of those that are not fresh any more.
+            _ => {
+                let opened = seen(Procedure::Getattr) + seen(Procedure::Lookup);
+                let directories = 3 * workload.files().len() as u64;
+                assert!(
+                    (report.total.requests..report.total.requests + directories).contains(&opened),
+                    "{opened}"
+                );
+            }
+        }
     }
-    let seen = fake.arrived(Procedure::Getattr).len() as u64;
-    assert_eq!(seen, report.total.requests);
 }
 
 #[tokio::test(flavor = "multi_thread")]

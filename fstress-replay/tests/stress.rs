@@ -53,7 +53,7 @@ async fn a_profile_runs_at_its_rate_with_its_shares_and_its_data_is_checked() {
         let fake = Fake::start(Habits::default()).await;
         let loads = || vec![load("mail", &["files.count=60", "operations.setattr=0", "operations.fsstat=0"])];
         let report = run(&spec(&fake, transport, 1500.0, loads())).await;
-        assert!(report.valid && report.is_clean(), "{:#?}", report.error_kinds);
+        assert!(report.run.valid && report.is_clean(), "{:#?}", report.error_kinds);
         assert_eq!(
             (report.wanted, report.called, report.good),
             (report.wanted, report.wanted, report.wanted)
@@ -100,7 +100,7 @@ async fn wrong_data_is_found() {
     let report = run(&spec).await;
     let wrong = report.error_kinds["READ seq data that is not the file's"];
     assert_eq!(wrong, called(&report, StressOperation::ReadSequential));
-    assert!(wrong > 0 && !report.is_clean() && report.valid);
+    assert!(wrong > 0 && !report.is_clean() && report.run.valid);
     spec.run.verify = false;
     assert!(run(&spec).await.is_clean());
 }
@@ -114,7 +114,7 @@ async fn calls_come_at_their_times_however_slow_the_server_is() {
     fake.habits(|habits| habits.delay = Duration::from_millis(400));
     spec.create = false;
     let report = run(&spec).await;
-    assert!(report.valid && report.is_clean(), "{:?}", report.invalid_reasons);
+    assert!(report.run.valid && report.is_clean(), "{:?}", report.run.invalid_reasons);
     assert!(report.response.p50_ms >= 400.0, "{:?}", report.response);
     let arrived: Vec<Instant> = fake.arrived(Procedure::Getattr).iter().map(|call| call.at).collect();
     let (first, last) = (arrived.iter().min().unwrap(), arrived.iter().max().unwrap());
@@ -147,14 +147,18 @@ async fn a_generator_that_cannot_keep_up_says_so_in_all_reports() {
     // No machine hands a call to a socket within a nanosecond.
     spec.run.lag_max = Duration::from_nanos(1);
     let late = run(&spec).await;
-    assert!(!late.valid && late.invalid_reasons[0].contains("send lag"), "{:?}", late.invalid_reasons);
+    assert!(
+        !late.run.valid && late.run.invalid_reasons[0].contains("send lag"),
+        "{:?}",
+        late.run.invalid_reasons
+    );
     assert!(late.text().contains("INVALID") && late.page().contains("This run is invalid"));
     assert!(serde_json::to_string(&late).unwrap().contains("\"valid\":false"));
     spec.run.lag_max = Duration::from_secs(1);
     spec.run.outstanding_max = 10;
     fake.habits(|habits| habits.delay = Duration::from_millis(300));
     let full = run(&spec).await;
-    assert!(!full.valid && full.saturated && full.not_sent > 0 && full.called < full.wanted);
+    assert!(!full.run.valid && full.run.saturated && full.not_sent > 0 && full.called < full.wanted);
     assert_eq!(full.wanted, full.called + full.not_sent);
     assert!(full.text().contains("saturated"));
 }
@@ -203,7 +207,7 @@ async fn a_closed_loop_keeps_as_many_calls_on_their_way_as_asked() {
     let report = run(&spec).await;
     // 8 calls of at least 20 ms each: at most 400 a second, and not many fewer.
     assert!(report.got_per_s <= 420.0 && report.got_per_s > 200.0, "{}", report.got_per_s);
-    assert!(report.valid && report.closed_outstanding == Some(8));
+    assert!(report.run.valid && report.closed_outstanding == Some(8));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -269,7 +269,7 @@ async fn calls_that_find_no_room_are_all_counted() {
     fake.habits(|habits| habits.delay = Duration::from_millis(60));
     let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
     let total = &report.total;
-    assert!(report.saturated && !report.valid && total.not_sent > 0);
+    assert!(report.run.saturated && !report.run.valid && total.not_sent > 0);
     assert_eq!(total.wanted, total.called + total.not_sent);
     assert_eq!(total.called, total.good + total.errors + total.unanswered);
     assert_eq!(total.requests_due, 960);

@@ -3,7 +3,7 @@
 use super::ReplaySpec;
 use super::work::{ClosedPart, TraceWork};
 use crate::measure::HourMeasure;
-use crate::report::{HourReport, ReplayReport, Summary, Unmeasured};
+use crate::report::{HourReport, Outcome, ReplayReport, RunFacts, Summary, Unmeasured};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -75,11 +75,16 @@ impl<'a> Hours<'a> {
         let hours: Vec<HourReport> = self.closed.into_values().collect();
         let sum = |field: fn(&Summary) -> f64| hours.iter().map(|hour| field(&hour.summary)).sum();
         let total = Summary::of(&self.total, sum(|s| s.seconds), sum(|s| s.requests_expected));
-        let mut report = ReplayReport {
-            target: spec.run.target.to_string(),
-            transport: spec.run.client.transport,
-            connections: spec.run.client.connections,
-            lanes: spec.run.lanes(),
+        let outcome = Outcome {
+            is_open_loop: true,
+            lag: &total.lag,
+            called: total.called,
+            wanted: total.wanted,
+            not_sent: total.not_sent,
+            interrupted: stopped_after.is_some(),
+        };
+        ReplayReport {
+            run: RunFacts::of(&spec.run, outcome),
             sites: spec.workload.sites().iter().map(|site| site.name.clone()).collect(),
             files: spec.workload.files().len(),
             seconds_per_hour: spec.seconds_per_hour,
@@ -87,18 +92,10 @@ impl<'a> Hours<'a> {
             model: spec.model,
             mapping: spec.mapping,
             warmup: Unmeasured::of(&outside, spec.run.warmup, spec.run.cooldown),
-            verified: spec.run.verify,
-            saturated: total.not_sent > 0,
-            interrupted: stopped_after.is_some(),
-            valid: true,
-            invalid_reasons: Vec::new(),
-            lag_ms_max: spec.run.lag_max.as_secs_f64() * 1e3,
             handles_replaced: replaced,
             cache_entries_evicted: evicted,
             total,
             hours,
-        };
-        report.judge(spec.run.outstanding_max);
-        report
+        }
     }
 }

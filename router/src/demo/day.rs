@@ -94,7 +94,7 @@ pub(crate) async fn replay_day(
     interrupt.abort();
     progress.finish();
     let replayed = replayed?;
-    anyhow::ensure!(!replayed.interrupted, "interrupted before the day was over: no report");
+    anyhow::ensure!(!replayed.run.interrupted, "interrupted before the day was over: no report");
     let records = closed(plex, start_unix_ms, hour, hours).await?;
     let hour_ms = u64::try_from(hour.as_millis())?.max(1);
     Ok(Day { records, replayed, first_period: i64::try_from(start_unix_ms / hour_ms)? })

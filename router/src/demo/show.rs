@@ -136,7 +136,7 @@ pub(crate) fn facts(
 
 /// The last words.
 pub(crate) fn summary(passes: &[&ReplayReport], output: &Path, took: Duration) {
-    if passes.iter().any(|pass| pass.saturated) {
+    if passes.iter().any(|pass| pass.run.saturated) {
         println!(
             "Some calls were not sent because too many were waiting: this machine is too slow for the demo's load."
         );

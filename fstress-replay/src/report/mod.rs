@@ -1,6 +1,10 @@
 //! What a replay measured, as text, as JSON (through serde), and as a page.
 
-use crate::client::Transport;
+mod run;
+
+pub use run::RunFacts;
+pub(crate) use run::{Outcome, lag_note, times_text};
+
 use crate::measure::{HourMeasure, TimeSummary, Times};
 use crate::page::chart::Along;
 use crate::page::format::percent;
@@ -10,9 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
-
-/// Calls that may be missing before a replay is invalid, as a part of those that were due.
-const MISSING_PART_MAX: f64 = 0.005;
 
 /// One operation in a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,14 +132,9 @@ impl Unmeasured {
 /// A whole replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
-    /// The server.
-    pub target: String,
-    /// TCP or UDP.
-    pub transport: Transport,
-    /// Connections or sockets.
-    pub connections: usize,
-    /// Threads.
-    pub lanes: usize,
+    /// The run itself.
+    #[serde(flatten)]
+    pub run: RunFacts,
     /// The sites of the workload.
     pub sites: Vec<String>,
     /// Files of the workload.
@@ -153,18 +149,6 @@ pub struct ReplayReport {
     pub mapping: Mapping,
     /// What was not measured.
     pub warmup: Unmeasured,
-    /// Whether the data was checked.
-    pub verified: bool,
-    /// Calls were left out because the server was slower than the load: response times are too low then.
-    pub saturated: bool,
-    /// The replay was stopped before its end.
-    pub interrupted: bool,
-    /// Whether the figures can be trusted as those of the load that was asked for.
-    pub valid: bool,
-    /// If not: why.
-    pub invalid_reasons: Vec<String>,
-    /// Send lag, quantile .99, beyond which a replay is invalid.
-    pub lag_ms_max: f64,
     /// Names that had another handle when the model clients looked them up again.
     pub handles_replaced: u64,
     /// Names that the model clients forgot because they may remember no more.
@@ -242,65 +226,11 @@ impl Summary {
     }
 }
 
-/// Why a run is not what was asked for, if it is not: calls were late, or were not made, or it was interrupted.
-pub(crate) fn faults(
-    (lag, lag_ms_max): (&TimeSummary, f64),
-    (called, wanted): (u64, u64),
-    outstanding_max: usize,
-) -> Vec<String> {
-    let mut faults = Vec::new();
-    if lag.p99_ms > lag_ms_max {
-        faults.push(format!(
-            "send lag: 1 % of the calls were handed to the socket {} ms or more after they were due, {} ms are allowed; \
-             this generator (or a connection that the server did not read) could not keep up",
-            rounded(lag.p99_ms),
-            rounded(lag_ms_max)
-        ));
-    }
-    if (called as f64) < wanted as f64 * (1.0 - MISSING_PART_MAX) {
-        faults.push(format!(
-            "{called} of {wanted} calls were made: the others came due while {outstanding_max} calls without an answer \
-             were on their way"
-        ));
-    }
-    faults
-}
-
-/// Why an interrupted run is invalid.
-pub(crate) const INTERRUPTED: &str = "interrupted before its end";
-
-/// The faults of a run at the beginning of its text; nothing for a valid one.
-pub(crate) fn faults_text(faults: &[String]) -> String {
-    if faults.is_empty() { String::new() } else { format!("INVALID:\n  {}\n\n", faults.join("\n  ")) }
-}
-
-/// The send lag in words.
-pub(crate) fn lag_note(lag: &TimeSummary) -> String {
-    format!(
-        "send lag p50 {} ms, p99 {} ms, p99.9 {} ms, max {} ms",
-        rounded(lag.p50_ms),
-        rounded(lag.p99_ms),
-        rounded(lag.p999_ms),
-        rounded(lag.max_ms)
-    )
-}
-
 impl ReplayReport {
-    /// Says whether the load was the workload's.
-    pub(crate) fn judge(&mut self, outstanding_max: usize) {
-        let total = &self.total;
-        self.invalid_reasons =
-            faults((&total.lag, self.lag_ms_max), (total.called, total.wanted), outstanding_max);
-        if self.interrupted {
-            self.invalid_reasons.push(INTERRUPTED.into());
-        }
-        self.valid = self.invalid_reasons.is_empty();
-    }
-
     /// Whether every call was sent and answered as it should be.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.total.errors == 0 && self.total.unanswered == 0 && !self.saturated
+        self.total.errors == 0 && self.total.unanswered == 0 && !self.run.saturated
     }
 
     /// The report as one page of HTML that needs nothing else.
@@ -320,9 +250,9 @@ impl ReplayReport {
             }
         };
         LoadPage {
-            title: format!("{} against {}", self.sites.join(", "), self.target),
+            title: format!("{} against {}", self.sites.join(", "), self.run.target),
             about: self.subtitle(),
-            invalid: self.invalid_reasons.clone(),
+            invalid: self.run.invalid_reasons.clone(),
             rates: [total.wanted_per_s, total.called_per_s, total.got_per_s],
             response: total.response,
             lag: total.lag,
@@ -340,10 +270,10 @@ impl ReplayReport {
     fn subtitle(&self) -> String {
         format!(
             "{} over {} ({} connections, {} threads), {} files of {}; an hour is {} s, requests are {:.4} of the workload's",
-            self.target,
-            self.transport.name(),
-            self.connections,
-            self.lanes,
+            self.run.target,
+            self.run.transport.name(),
+            self.run.connections,
+            self.run.lanes,
             self.files,
             self.sites.join(", "),
             self.seconds_per_hour,
@@ -356,7 +286,7 @@ impl ReplayReport {
     pub fn text(&self) -> String {
         // Writing to a string cannot fail.
         let mut out = format!("{}\n\n", self.subtitle());
-        out.push_str(&faults_text(&self.invalid_reasons));
+        out.push_str(&self.run.faults_text());
         out.push_str(
             "                      calls a second              |           response from the intended time, ms           |  send lag, ms\n  \
              hour  requests   wanted   called      got errors resent    mean     dev     p50     p95     p99   p99.9  p99.99     p50     p99\n",
@@ -447,14 +377,14 @@ impl ReplayReport {
         if total.unanswered > 0 {
             let _ = writeln!(out, "{} calls had no answer when the replay ended", total.unanswered);
         }
-        if self.saturated {
+        if self.run.saturated {
             let _ = writeln!(
                 out,
                 "saturated: {} calls were not sent, because too many were outstanding; the response times are too low",
                 total.not_sent
             );
         }
-        if self.interrupted {
+        if self.run.interrupted {
             out.push_str("interrupted: hours marked * are incomplete, later ones are missing\n");
         }
     }
@@ -481,9 +411,4 @@ fn line(summary: &Summary) -> String {
         summary.lag.p50_ms,
         summary.lag.p99_ms,
     )
-}
-
-/// The figures of a summary in columns.
-pub(crate) fn times_text(times: &TimeSummary) -> String {
-    times.figures().map(|ms| if ms < 1000.0 { format!("{ms:>7.3}") } else { format!("{ms:>7.0}") }).join(" ")
 }
