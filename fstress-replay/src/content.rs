@@ -2,10 +2,21 @@
 //!
 //! The file is a row of 8-byte little-endian words; word i is a mix of i and a hash of the path. No two files and no two
 //! positions look alike, and any range can be made or checked by itself.
+//!
+//! Data that is written again may bear a version, so that it can be told from what lay there before: version v is mixed into
+//! the first byte of each word, and v times [`VERSION_CHECK`] into the second one, so that no other byte can be changed
+//! unnoticed, and these two hardly. Files are made with version 0.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 const WORD_BYTES: u64 = 8;
+/// What the version is multiplied by in the second byte of a word; odd, so that each version gives another one.
+const VERSION_CHECK: u8 = 0x9d;
+
+/// What a version changes of a word.
+fn mark(version: u8) -> u16 {
+    u16::from_le_bytes([version, version.wrapping_mul(VERSION_CHECK)])
+}
 
 /// The content of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,41 +31,81 @@ impl Content {
         Self { seed: xxh3_64(path.as_bytes()) }
     }
 
-    /// Appends `length` bytes of the content from byte `offset` on.
+    /// Appends `length` bytes of the content from byte `offset` on, in version 0.
     pub fn append(&self, out: &mut Vec<u8>, offset: u64, length: usize) {
+        self.append_version(out, 0, (offset, length));
+    }
+
+    /// Appends `length` bytes of the content from byte `offset` on.
+    pub fn append_version(&self, out: &mut Vec<u8>, version: u8, (offset, length): (u64, usize)) {
         let skipped = usize::try_from(offset % WORD_BYTES).unwrap_or(0);
         let begin = out.len();
         let mut index = offset / WORD_BYTES;
+        let mark = u64::from(mark(version));
         while out.len() - begin < skipped + length {
-            out.extend_from_slice(&self.word(index));
+            out.extend_from_slice(&(self.word(index) ^ mark).to_le_bytes());
             index += 1;
         }
         out.drain(begin..begin + skipped);
         out.truncate(begin + length);
     }
 
-    /// Whether `data` is the content from byte `offset` on.
+    /// Whether `data` is the content from byte `offset` on, in version 0.
     #[must_use]
     pub fn matches(&self, data: &[u8], offset: u64) -> bool {
-        let skipped = usize::try_from(offset % WORD_BYTES).unwrap_or(0);
-        let first = if skipped == 0 { 0 } else { data.len().min(8 - skipped) };
-        let (head, rest) = data.split_at(first);
-        let mut index = offset / WORD_BYTES;
-        if first > 0 {
-            if self.word(index)[skipped..skipped + first] != *head {
-                return false;
-            }
-            index += 1;
-        }
-        rest.chunks(8).zip(index..).all(|(chunk, index)| self.word(index)[..chunk.len()] == *chunk)
+        let is_first = self.versions(data, offset, |_, version| version == 0);
+        is_first.is_some_and(|is_first| is_first)
     }
 
-    fn word(&self, index: u64) -> [u8; 8] {
+    /// Whether `data` is the content from byte `offset` on, each word in any version.
+    #[must_use]
+    pub fn matches_any(&self, data: &[u8], offset: u64) -> bool {
+        self.versions(data, offset, |_, _| true).is_some()
+    }
+
+    /// Shows the version of each word in data from byte `offset` on, with the position of the word; whether all are
+    /// right; `None` if the data is not the content. Of words whose first two bytes are not both there the version is not known.
+    #[must_use]
+    pub fn versions(
+        &self,
+        data: &[u8],
+        offset: u64,
+        mut is_right: impl FnMut(u64, u8) -> bool,
+    ) -> Option<bool> {
+        let mut all = true;
+        let skipped = usize::try_from(offset % WORD_BYTES).unwrap_or(0);
+        let mut index = offset / WORD_BYTES;
+        let (first, rest) =
+            data.split_at(data.len().min((WORD_BYTES as usize - skipped) % WORD_BYTES as usize));
+        let mut part = |bytes: &[u8], from: usize, index: u64| -> Option<()> {
+            let mut word = [0; WORD_BYTES as usize];
+            word.get_mut(from..from + bytes.len())?.copy_from_slice(bytes);
+            let here = u64::MAX >> (64 - 8 * bytes.len()) << (8 * from);
+            let differs = (u64::from_le_bytes(word) ^ self.word(index)) & here;
+            if from > 0 || bytes.len() < 2 {
+                return (differs & !u64::from(u16::MAX) == 0).then_some(());
+            }
+            let version = differs as u8;
+            all &= is_right(index * WORD_BYTES, version);
+            (differs == u64::from(mark(version))).then_some(())
+        };
+        if !first.is_empty() {
+            part(first, skipped, index)?;
+            index += 1;
+        }
+        for bytes in rest.chunks(WORD_BYTES as usize) {
+            part(bytes, 0, index)?;
+            index += 1;
+        }
+        Some(all)
+    }
+
+    fn word(&self, index: u64) -> u64 {
         // The finaliser of splitmix64: cheap, and every bit of the position changes half of the word.
         let mut z = self.seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)).to_le_bytes()
+        z ^ (z >> 31)
     }
 }
 
@@ -89,6 +140,33 @@ mod tests {
                 part[1 + wrong] ^= 0x40;
                 prop_assert!(!content.matches(&part[1..], offset));
             }
+        }
+
+        #[test]
+        fn versions_are_told_apart_and_no_byte_can_be_another(
+            version in any::<u8>(), words in 0usize..30, skipped in 0usize..8, wrong in any::<prop::sample::Index>(), bit in 0u8..8,
+        ) {
+            let content = Content::of("campus/d001/f0001");
+            let mut data = Vec::new();
+            content.append_version(&mut data, version, (160, words * 8 + 3));
+            let seen = |data: &[u8], offset| {
+                let mut versions = Vec::new();
+                let right = content.versions(data, offset, |at, version| {
+                    versions.push((at, version));
+                    true
+                });
+                right.map(|_| versions)
+            };
+            let wanted: Vec<(u64, u8)> = (0..=words as u64).map(|word| (160 + 8 * word, version)).collect();
+            prop_assert_eq!(seen(&data, 160), Some(wanted.clone()));
+            prop_assert_eq!(content.matches(&data, 160), version == 0);
+            prop_assert!(content.matches_any(&data, 160));
+            // A piece that begins within a word.
+            let from = skipped.min(data.len());
+            let later = if skipped == 0 { wanted } else { wanted[1..].to_vec() };
+            prop_assert_eq!(seen(&data[from..], 160 + from as u64), Some(later));
+            data[wrong.index(words * 8 + 3)] ^= 1 << bit;
+            prop_assert!(!content.matches_any(&data, 160));
         }
     }
 }

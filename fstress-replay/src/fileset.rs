@@ -171,7 +171,7 @@ fn is_right(path: &Path, file: &WorkloadFile) -> std::io::Result<bool> {
         let mut data = vec![0; length as usize];
         open.seek(SeekFrom::Start(offset))?;
         open.read_exact(&mut data)?;
-        if !Content::of(&file.path).matches(&data, offset) {
+        if !Content::of(&file.path).matches_any(&data, offset) {
             return Ok(false);
         }
     }
@@ -412,7 +412,7 @@ async fn create_file(
 async fn is_right_remote(client: &Client, handle: &[u8], file: &WorkloadFile) -> Result<bool, FilesetError> {
     for (offset, length) in probes(file.bytes) {
         let data = nfs::read(client, handle, &file.path, offset, length).await?;
-        if data.len() != length as usize || !Content::of(&file.path).matches(&data, offset) {
+        if data.len() != length as usize || !Content::of(&file.path).matches_any(&data, offset) {
             return Ok(false);
         }
     }

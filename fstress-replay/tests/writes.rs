@@ -162,6 +162,30 @@ async fn a_verifier_that_never_holds_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_forgets_what_was_written_to_a_file_is_found_out() {
+    let older = "READ data that is older than what was written and safe";
+    for (model, verify) in [(Model::Calls, true), (Model::Nfs, true), (Model::Calls, false)] {
+        let fake = Fake::start(Habits::default()).await;
+        let mut spec = spec(&fake, model, Transport::Tcp);
+        spec.run.verify = verify;
+        let path = spec.workload.files()[3].path.clone();
+        replay::create_files(&spec, &quiet()).await.unwrap();
+        // What an earlier run has written is as good as what was made.
+        assert_all_good(&replay::run(spec.clone(), &Stop::default(), &quiet()).await.unwrap());
+        let prepared = replay::prepare(spec, &quiet()).await.unwrap();
+        fake.habits(|habits| habits.forget = Some(path));
+        let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
+        let kinds = &report.total.error_kinds;
+        if verify {
+            assert_eq!(kinds.keys().collect::<Vec<_>>(), [older], "{model:?}");
+            assert!(kinds[older] > 5, "{kinds:?}");
+        } else {
+            assert!(kinds.is_empty(), "{kinds:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_makes_data_safe_is_asked_for_as_told() {
     for (write_sync, always_safe, commits) in [
         (WriteSync::Linux, false, 1),

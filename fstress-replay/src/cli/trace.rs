@@ -55,8 +55,8 @@ pub(crate) struct TraceArguments {
     /// Model http: bytes that READs of a request on their way may be for together; one is always made
     #[arg(long, value_name = "BYTES", default_value_t = HttpClients::default().read_ahead_bytes)]
     read_ahead: u32,
-    /// Model http: make the calls of a request that reads at this distance, whatever the server does; if not given, each follows the
-    /// reply to the one before it
+    /// Model http: make the calls of a request that reads at this distance, whatever the server does; if not given, each
+    /// follows the reply to the one before it
     #[arg(long, value_name = "MS")]
     call_gap_ms: Option<u32>,
     /// Model http: clients, each with caches of its own; client n uses connection n modulo their number [default: as many

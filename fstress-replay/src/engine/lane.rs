@@ -366,10 +366,16 @@ impl<W: Work> Lane<W> {
     fn receive(&mut self, index: usize) {
         // The link is taken out so that it can lend the message while the lane looks at it.
         let Some(mut link) = self.take_link(index) else { return };
+        // What one read has brought came at one time, but datagrams are read one by one: no reply may be taken to have come
+        // before it did.
+        let is_one_read = link.is_one_read();
         let mut now = None;
         link.receive(|message| {
-            let now = *now.get_or_insert_with(|| self.start.elapsed());
-            self.reply(message, now);
+            let at = *now.get_or_insert_with(|| self.start.elapsed());
+            self.reply(message, at);
+            if !is_one_read {
+                now = None;
+            }
         });
         self.links[index] = link;
     }

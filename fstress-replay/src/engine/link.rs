@@ -91,6 +91,11 @@ impl Link {
         }
     }
 
+    /// Whether [`Link::receive`] reads once, whatever comes.
+    pub(super) fn is_one_read(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
     /// Whether a lost connection is back: all calls in flight on it must be pushed again.
     pub(super) fn reconnected(&mut self, now: Instant) -> bool {
         match self {

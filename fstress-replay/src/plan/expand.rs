@@ -59,7 +59,7 @@ impl Schedule {
             }
             Class::Write => {
                 let most = u64::from(mapping.write_bytes) * u64::from(mapping.writes_max);
-                let bytes = arrived.kinds.write_bytes.unwrap_or(bytes).min(bytes).min(most);
+                let bytes = whole_words(arrived.kinds.write_bytes.unwrap_or(bytes).min(most)).min(bytes);
                 put_writes(&mut self.asks, node, bytes, (mapping.write_bytes, 1), mapping.write_sync);
                 return self.follow(arrived, 0);
             }
@@ -72,7 +72,7 @@ impl Schedule {
         let Some(bytes) = self.file_bytes(arrived) else { return };
         let known = match arrived.class {
             Class::Read => arrived.kinds.read_bytes,
-            Class::Write => arrived.kinds.write_bytes,
+            Class::Write => arrived.kinds.write_bytes.map(whole_words),
             Class::Metadata => Some(0),
         };
         let request = Request {
@@ -101,7 +101,7 @@ impl Schedule {
         let mapping = self.pace.mapping;
         let node = Node::File(arrived.file);
         let piece = |known: Option<u64>, most: u32| {
-            let count = known.unwrap_or(bytes).min(bytes).min(u64::from(most)).max(1);
+            let count = whole_words(known.unwrap_or(bytes)).min(u64::from(most & !7)).min(bytes).max(1);
             let pieces = (bytes / count).max(1);
             (u64::from(arrived.before[0]) % pieces * count, u32::try_from(count).unwrap_or(most))
         };
@@ -249,6 +249,11 @@ impl Schedule {
     }
 }
 
+/// Up to a multiple of the words that contents are made of: half a word would show two versions.
+fn whole_words(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(8).unwrap_or(bytes)
+}
+
 /// WRITEs of `bytes` from the beginning of a file on, by pieces with so many on their way, and what makes them safe.
 pub(super) fn put_writes(
     asks: &mut Vec<Ask>,
@@ -257,7 +262,7 @@ pub(super) fn put_writes(
     (piece, at_once): (u32, u32),
     sync: WriteSync,
 ) {
-    let piece = piece.max(1);
+    let piece = (piece & !7).max(8);
     let is_stable = match sync {
         WriteSync::Linux => bytes <= u64::from(piece),
         WriteSync::Commit => false,

@@ -7,9 +7,9 @@
 //! In a [`Mapping`] one request looks the name up, asks for access, revalidates the attributes, and reads the file by
 //! `read_bytes`. Caches are modelled by what they let through in the mean: every `lookup_every`-th request of a file goes to
 //! the directory, every `access_every`-th asks for access, every `read_every`-th reads, and every request revalidates.
-//! A request that writes, as some of an imported trace do, writes instead of reading; its calls follow the replies to those before them.
-//! Over the day from hour 622 of the bundled workload the default values give GETATTR 51, READ 33, LOOKUP 13 and ACCESS 3 %
-//! of the calls; Fstress' web server has 55, 28, 14 and 1, and 2 of others.
+//! A request that writes, as some of an imported trace do, writes instead of reading; its calls follow the replies to those
+//! before them. Over the day from hour 622 of the bundled workload the default values give GETATTR 51, READ 33, LOOKUP 13 and
+//! ACCESS 3 % of the calls; Fstress' web server has 55, 28, 14 and 1, and 2 of others.
 
 mod chain;
 mod expand;

@@ -22,8 +22,8 @@ pub enum Rate {
 
 impl Rate {
     /// The factor with which a workload has this rate at a pace, whatever the pace's own factor is. For other models than
-    /// [`Model::Calls`], and where requests write, it is found by counting calls of schedules from their beginning on, and so is near the
-    /// rate, not equal to it.
+    /// [`Model::Calls`], and where requests write, it is found by counting calls of schedules from their beginning on, and so
+    /// is near the rate, not equal to it.
     ///
     /// # Errors
     /// The workload lacks an hour, or has no sensible number of requests at such a rate.

@@ -52,8 +52,8 @@ impl Part {
 }
 
 /// The calls of several hours in the order in which they are due. Requests are the same in every run; calls that follow the
-/// replies to others ([`PlannedCall::follows`]) come when [`Schedule::answered`] says that there was one. As an iterator, it takes replies to come
-/// after 1 ms.
+/// replies to others ([`PlannedCall::follows`]) come when [`Schedule::answered`] says that there was one. As an iterator, it
+/// takes replies to come after 1 ms.
 #[derive(Debug)]
 pub struct Schedule {
     pub(super) workload: Arc<Workload>,

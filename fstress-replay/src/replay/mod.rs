@@ -5,6 +5,8 @@
 //! [`RunSpec::outstanding_max`]; what comes due beyond it is counted as not sent and the report marked as saturated.
 
 mod hours;
+mod judge;
+mod versions;
 mod work;
 
 pub use crate::engine::Stop;
@@ -25,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use versions::Versions;
 use work::{Nodes, Shared, TraceWork};
 
 /// Time between two progress events.
@@ -257,7 +260,9 @@ pub async fn prepare(mut spec: ReplaySpec, on_event: &OnEvent) -> Result<Prepare
     let (handles, directories) = fileset::find_tree(&client, &root, files, &progress).await?;
     let links = engine::links(&spec.run).await?;
     let contents = spec.workload.files().iter().map(|file| Content::of(&file.path)).collect();
-    Ok(Prepared { shared: Arc::new(Shared { spec, tree, contents }), handles, directories, links })
+    let versions = Versions::new(spec.workload.files().len(), rand::random());
+    let shared = Arc::new(Shared { spec, tree, contents, versions });
+    Ok(Prepared { shared, handles, directories, links })
 }
 
 /// Prepares a replay and runs it at once.

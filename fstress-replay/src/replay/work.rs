@@ -1,14 +1,16 @@
 //! What a lane of a replay calls: its part of the schedule, with replies judged and counted hour by hour.
 
 use super::ReplaySpec;
+use super::judge::Verdict;
+use super::versions::{Versions, Written};
 use crate::client::message;
-use crate::client::nfs::read_data;
 use crate::content::Content;
 use crate::engine::{Answer, Reply, Taken, Work};
 use crate::fileset;
 use crate::measure::HourMeasure;
-use crate::plan::{Committed, Model, Node, Operation, Part, Phase, PlannedCall, Schedule, Tree};
-use clockwork_wire::nfs3::{self, Class, Procedure, Results, status};
+use crate::plan::{Model, Node, Operation, Part, Phase, PlannedCall, Schedule, Tree};
+use clockwork_wire::nfs3::{Class, Procedure, status};
+use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -21,6 +23,8 @@ pub(super) struct Shared {
     pub(super) tree: Arc<Tree>,
     /// What is in each file.
     pub(super) contents: Vec<Content>,
+    /// Which version of it may show.
+    pub(super) versions: Versions,
 }
 
 /// A lane's part of an hour that is over; `None` if it had none.
@@ -28,10 +32,10 @@ pub(super) type ClosedPart = (u32, Option<Box<HourMeasure>>);
 
 /// An hour that is not over, or has calls without an answer.
 #[derive(Debug, Default)]
-struct OpenHour {
+pub(super) struct OpenHour {
     measure: HourMeasure,
     /// Requests with calls that are still to come.
-    requests: u64,
+    pub(super) requests: u64,
 }
 
 /// Handles of the workload's files and directories, by number.
@@ -42,7 +46,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    fn get(&self, node: Node) -> &[u8] {
+    pub(super) fn get(&self, node: Node) -> &[u8] {
         let handle = match node {
             Node::File(file) => self.files.get(file as usize),
             Node::Directory(directory) => self.directories.get(directory as usize),
@@ -50,7 +54,7 @@ impl Nodes {
         handle.map_or(&[], |handle| handle)
     }
 
-    fn set(&mut self, node: Node, handle: &[u8]) {
+    pub(super) fn set(&mut self, node: Node, handle: &[u8]) {
         let known = match node {
             Node::File(file) => self.files.get_mut(file as usize),
             Node::Directory(directory) => self.directories.get_mut(directory as usize),
@@ -63,14 +67,14 @@ impl Nodes {
 
 /// A lane's part of a replay.
 pub(super) struct TraceWork {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     part: Part,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     next: Option<(PlannedCall, bool)>,
     /// Handles as this lane knows them: those of replaced files change.
-    nodes: Nodes,
+    pub(super) nodes: Nodes,
     /// Hours with calls that are to come or outstanding; few, because the outstanding calls are bounded.
-    open: BTreeMap<u32, OpenHour>,
+    pub(super) open: BTreeMap<u32, OpenHour>,
     /// Warm-up and cooldown.
     pub(super) outside: HourMeasure,
     /// Requests have come up to this hour, or to a later phase.
@@ -80,17 +84,16 @@ pub(super) struct TraceWork {
     closed: Sender<ClosedPart>,
     /// Names that have another handle than before.
     pub(super) replaced: u64,
+    /// WRITEs that are answered and not safe yet, by request.
+    pub(super) unsafe_writes: HashMap<(u64, u8), Vec<Written>>,
 }
 
-/// What a reply is.
+/// A call that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Good,
-    /// The handle is not valid any more.
-    Stale,
-    /// Data that was written may be lost; it is written again.
-    WrittenAgain,
-    Wrong(&'static str),
+pub(super) struct Made {
+    pub(super) planned: PlannedCall,
+    /// The version of the data of a WRITE.
+    version: u8,
 }
 
 impl TraceWork {
@@ -113,6 +116,7 @@ impl TraceWork {
             passed: first,
             closed,
             replaced: 0,
+            unsafe_writes: HashMap::new(),
         }
     }
 
@@ -126,7 +130,7 @@ impl TraceWork {
         self.schedule.evicted()
     }
 
-    fn measure(&mut self, call: &PlannedCall) -> &mut HourMeasure {
+    pub(super) fn measure(&mut self, call: &PlannedCall) -> &mut HourMeasure {
         match call.phase {
             Phase::Run => &mut self.open.entry(call.hour).or_default().measure,
             Phase::Warmup | Phase::Cooldown => &mut self.outside,
@@ -161,73 +165,14 @@ impl TraceWork {
         }
     }
 
-    /// Whether a reply is what it should be.
-    fn judge(
-        &mut self,
-        call: &PlannedCall,
-        operation: Operation,
-        (message, results): (&[u8], usize),
-        now: Duration,
-    ) -> Verdict {
-        let Ok(found) = nfs3::results(procedure(operation), message, results) else {
-            return Verdict::Wrong("malformed results");
-        };
-        let wrong = match found {
-            Results::Failed { status: status::STALE } => return Verdict::Stale,
-            Results::Failed { status } => Some(status::name(status)),
-            Results::Lookup { handle, .. } => self.looked_up(call.node, &message[handle]),
-            Results::Getattr { attributes_at } => {
-                let attributes = nfs3::attributes(message, attributes_at);
-                let is_right = match call.node {
-                    Node::File(file) => {
-                        let files = self.shared.spec.workload.files();
-                        let bytes = files.get(file as usize).map(|file| file.bytes);
-                        attributes.map(|attributes| attributes.size) == bytes
-                    }
-                    Node::Directory(_) => attributes.is_some(),
-                };
-                (!is_right).then_some("another size than in the workload")
+    /// The version that the data of a call has, if it is a WRITE.
+    fn version(&self, call: &PlannedCall) -> u8 {
+        let spec = &self.shared.spec;
+        match spec.workload.files().get(call.file as usize) {
+            Some(file) if call.operation == Some(Operation::Write) && spec.run.verify => {
+                self.shared.versions.make(Written::by(call), file.bytes)
             }
-            Results::Read { .. } => match read_data(message, results) {
-                Err(_) => Some("malformed results"),
-                Ok(data) if data.len() != call.count as usize => Some("less data than asked for"),
-                Ok(data) => {
-                    let content = self.shared.contents.get(call.file as usize);
-                    let right = !self.shared.spec.run.verify
-                        || content.is_some_and(|content| content.matches(&message[data], call.offset));
-                    (!right).then_some("data that is not the file's")
-                }
-            },
-            Results::Write { count, committed, verifier_at, .. } => {
-                if count > 0 && committed == message::UNSTABLE {
-                    self.schedule.written(call, verifier(message, verifier_at));
-                }
-                let is_weaker = call.is_stable && committed != message::FILE_SYNC;
-                match is_weaker {
-                    true => Some("less safe than asked for"),
-                    false => (count != call.count).then_some("less data taken than offered"),
-                }
-            }
-            Results::Commit { verifier_at } => {
-                return self.committed(call, verifier(message, verifier_at), now);
-            }
-            _ => None,
-        };
-        wrong.map_or(Verdict::Good, Verdict::Wrong)
-    }
-
-    /// Data was made safe, or has to be written again.
-    fn committed(&mut self, call: &PlannedCall, verifier: u64, now: Duration) -> Verdict {
-        match self.schedule.committed(call, verifier, now) {
-            Committed::Safe => Verdict::Good,
-            Committed::Lost => Verdict::Wrong("data may be lost: the verifier changes again and again"),
-            Committed::Again => {
-                if call.phase == Phase::Run {
-                    self.open.entry(call.hour).or_default().requests += 1;
-                }
-                self.measure(call).written_again += 1;
-                Verdict::WrittenAgain
-            }
+            _ => 0,
         }
     }
 
@@ -246,21 +191,8 @@ impl TraceWork {
         }
     }
 
-    /// The handle of a name has come. Where clients look names up again because they were replaced, a new handle is taken.
-    fn looked_up(&mut self, node: Node, handle: &[u8]) -> Option<&'static str> {
-        if *handle == *self.nodes.get(node) {
-            return None;
-        }
-        if !self.has_clients() {
-            return Some("another handle than at the start");
-        }
-        self.nodes.set(node, handle);
-        self.replaced += 1;
-        None
-    }
-
     /// Whether calls are those of model clients.
-    fn has_clients(&self) -> bool {
+    pub(super) fn has_clients(&self) -> bool {
         matches!(self.shared.spec.model, Model::Http(_))
     }
 
@@ -275,7 +207,7 @@ impl TraceWork {
 }
 
 impl Work for TraceWork {
-    type Call = PlannedCall;
+    type Call = Made;
 
     fn next_due(&mut self) -> Option<Duration> {
         if self.next.is_none() {
@@ -292,7 +224,7 @@ impl Work for TraceWork {
         Some(self.part.connection(call.client))
     }
 
-    fn take(&mut self, _due: Duration, has_room: bool) -> Taken<PlannedCall> {
+    fn take(&mut self, _due: Duration, has_room: bool) -> Taken<Made> {
         let Some((call, is_last)) = self.next.take() else { return Taken::Nothing };
         self.follow(&call, is_last);
         let first = u64::from(call.first);
@@ -315,14 +247,15 @@ impl Work for TraceWork {
         measure.requests += first;
         measure.outstanding += 1;
         measure.operation(operation).called += 1;
-        Taken::Call(call)
+        Taken::Call(Made { planned: call, version: self.version(&call) })
     }
 
-    fn procedure(&self, call: &PlannedCall) -> u32 {
-        call.operation.map_or(0, |operation| procedure(operation).number())
+    fn procedure(&self, made: &Made) -> u32 {
+        made.planned.operation.map_or(0, |operation| procedure(operation).number())
     }
 
-    fn write(&self, call: &PlannedCall, out: &mut Vec<u8>) {
+    fn write(&self, made: &Made, out: &mut Vec<u8>) {
+        let call = &made.planned;
         match call.operation {
             None => {}
             Some(Operation::Lookup) => {
@@ -337,7 +270,7 @@ impl Work for TraceWork {
                 let range = (call.offset, call.count);
                 message::write_with(out, self.nodes.get(call.node), range, stable, |out| {
                     if let Some(content) = self.shared.contents.get(call.file as usize) {
-                        content.append(out, call.offset, call.count as usize);
+                        content.append_version(out, made.version, (call.offset, call.count as usize));
                     }
                 });
             }
@@ -345,21 +278,29 @@ impl Work for TraceWork {
         }
     }
 
-    fn sent(&mut self, call: &PlannedCall, due: Duration, now: Duration) {
-        self.measure(call).lag.record(now.saturating_sub(due));
+    fn sent(&mut self, made: &Made, due: Duration, now: Duration) {
+        self.measure(&made.planned).lag.record(now.saturating_sub(due));
     }
 
-    fn answered(&mut self, call: &PlannedCall, answer: &Answer<'_>) -> bool {
+    fn answered(&mut self, made: &Made, answer: &Answer<'_>) -> bool {
+        let call = &made.planned;
         let Some(operation) = call.operation else { return true };
         self.give_back();
         let mut verdict = match answer.reply {
             Reply::Fault(what) => Verdict::Wrong(what),
             Reply::Unavailable => Verdict::Wrong("no such procedure"),
-            Reply::Results(message, results) => self.judge(call, operation, (message, results), answer.now),
+            Reply::Results(message, results) => self.judge(call, operation, (message, results), answer),
         };
         let may_begin_again = verdict == Verdict::Stale && self.has_clients();
         if verdict == Verdict::Stale && !(may_begin_again && self.begin_again(call, answer.now)) {
             verdict = Verdict::Wrong(status::name(status::STALE));
+        }
+        if operation == Operation::Write && (verdict != Verdict::Good || answer.retransmissions > 0) {
+            // It may have been executed twice, or not at all.
+            self.shared.versions.give_up(call.file);
+        }
+        if operation == Operation::Commit && verdict != Verdict::Good {
+            self.forget_writes(call);
         }
         self.go_on(call, answer.now);
         let measure = self.measure(call);
@@ -379,7 +320,7 @@ impl Work for TraceWork {
     }
 
     /// It stays among the outstanding ones of its hour.
-    fn unanswered(&mut self, _call: &PlannedCall, _due: Duration) {}
+    fn unanswered(&mut self, _made: &Made, _due: Duration) {}
 
     /// Hands over the hours that are over and have no call to come or outstanding.
     fn tick(&mut self) {
@@ -401,12 +342,7 @@ impl Work for TraceWork {
     }
 }
 
-fn verifier(message: &[u8], at: usize) -> u64 {
-    let bytes = message.get(at..).and_then(|rest| rest.first_chunk::<8>());
-    bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
-}
-
-fn procedure(operation: Operation) -> Procedure {
+pub(super) fn procedure(operation: Operation) -> Procedure {
     match operation {
         Operation::Lookup => Procedure::Lookup,
         Operation::Access => Procedure::Access,

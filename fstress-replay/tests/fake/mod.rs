@@ -27,6 +27,8 @@ pub(crate) struct Habits {
     pub(crate) fragment_bytes: Option<usize>,
     /// READ gives wrong data for this path.
     pub(crate) spoil: Option<String>,
+    /// What is written to this path is taken and forgotten.
+    pub(crate) forget: Option<String>,
     /// GETATTR of this path is answered with STALE.
     pub(crate) stale: Option<String>,
     /// The verifier changes before the first so many COMMITs.
@@ -333,8 +335,10 @@ impl State {
                 let bytes = &message[data.clone()];
                 let file = node.data.as_mut().ok_or(status::ISDIR)?;
                 let begin = usize::try_from(*offset).unwrap();
-                file.resize(file.len().max(begin + bytes.len()), 0);
-                file[begin..begin + bytes.len()].copy_from_slice(bytes);
+                if self.habits.forget.as_ref() != Some(&node.path) {
+                    file.resize(file.len().max(begin + bytes.len()), 0);
+                    file[begin..begin + bytes.len()].copy_from_slice(bytes);
+                }
                 let committed = if self.habits.always_safe { 2 } else { *stable };
                 words(out, &[0, 0, u32::try_from(bytes.len()).unwrap(), committed]);
                 put_u64(out, self.verifier);

@@ -1,5 +1,5 @@
-//! Logs, tables, captures and traces with random damage: whatever comes in, an import ends with a message or with a trace that adds
-//! up.
+//! Logs, tables, captures and traces with random damage: whatever comes in, an import ends with a message or with a trace
+//! that adds up.
 
 use super::*;
 use crate::trace_file::{TraceData, TraceIndex};

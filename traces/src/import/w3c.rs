@@ -1,8 +1,8 @@
 //! W3C extended logs: `#Fields` names what follows, blanks lie between the fields.
 //!
 //! Needed are `cs-uri-stem` or `cs-uri`, and `time` with `date` (or a `#Date` before); taken are `cs-method`, `sc-status`,
-//! `sc-bytes`, `cs-bytes` (of writes) and `c-ip`. Times are UTC, as the draft of the format says; where a server writes local time, the offset is an
-//! option of the import.
+//! `sc-bytes`, `cs-bytes` (of writes) and `c-ip`. Times are UTC, as the draft of the format says; where a server writes local
+//! time, the offset is an option of the import.
 
 use super::common::status;
 use super::request::{Line, Parsed, Request, by_column, method, number_or_dash};

@@ -26,8 +26,8 @@
 //! | `E` | requests `v`, files `v`, blocks before this one `v` | end: what all blocks so far add up to. A whole file ends after an `E` block |
 //!
 //! In version 1 a `C` block has for each file: number as above, requests times 2 plus 1 if some changed it `v`, [how many `v`],
-//! bytes sent or taken `v`. All else is the same. Requests that did not change the file read it, as far as version 1 knows; the bytes are taken for
-//! written ones where all requests changed it, for read ones otherwise.
+//! bytes sent or taken `v`. All else is the same. Requests that did not change the file read it, as far as version 1 knows;
+//! the bytes are taken for written ones where all requests changed it, for read ones otherwise.
 //!
 //! # Why so
 //! Counts add up, so logs may be read in any order, lines may come late, and a file is appended to by writing more blocks and

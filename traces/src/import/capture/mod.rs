@@ -1,11 +1,10 @@
 //! Packet captures of NFSv3: pcap and pcapng, calls over UDP and TCP.
 //!
 //! Every call on a file handle is a request for that file, as the router counts heat; calls on names count for their directory.
-//! Handles are what a capture knows of files. Replies to LOOKUP, CREATE and its kin, LINK, READDIRPLUS and MNT show their paths, and
-//! those to RENAME, REMOVE and RMDIR what becomes of them; a file of which no reply tells is called `fh:` and its handle in
-//! hexadecimal. Repeated calls (the same XID between the same
-//! sockets) count once. Of a call only the header and the first arguments are needed, so captures whose packets
-//! are cut to some length, and first fragments of datagrams, do.
+//! Handles are what a capture knows of files. Replies to LOOKUP, CREATE and its kin, LINK, READDIRPLUS and MNT show their
+//! paths, and those to RENAME, REMOVE and RMDIR what becomes of them; a file of which no reply tells is called `fh:` and its
+//! handle in hexadecimal. Repeated calls (the same XID between the same sockets) count once. Of a call only the header and
+//! the first arguments are needed, so captures whose packets are cut to some length, and first fragments of datagrams, do.
 
 mod packet;
 mod paths;

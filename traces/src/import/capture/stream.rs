@@ -1,9 +1,9 @@
 //! TCP streams of a capture, as far as it takes to find the calls in them.
 //!
 //! Of every record only what is wanted is kept. A stream is followed from its SYN, or from a segment that begins with a record
-//! mark and an NFS call or the reply to one. A segment that comes early waits; where one is missing, the stream is left until it can be
-//! entered again in the same way. Of segments that the capture has cut to some length, what is there is taken; the stream goes on
-//! behind the hole if that lies within a record, and is left otherwise.
+//! mark and an NFS call or the reply to one. A segment that comes early waits; where one is missing, the stream is left until
+//! it can be entered again in the same way. Of segments that the capture has cut to some length, what is there is taken; the
+//! stream goes on behind the hole if that lies within a record, and is left otherwise.
 
 use super::packet::Segment;
 use super::pending::HEAD_BYTES;
