@@ -4,7 +4,7 @@
 //! positions look alike, and any range can be made or checked by itself.
 //!
 //! Data that is written again may bear a version, so that it can be told from what lay there before: version v is mixed into
-//! the first byte of each word, and v times [`VERSION_CHECK`] into the second one, so that no other byte can be changed
+//! the first byte of each word, and v times `VERSION_CHECK` into the second one, so that no other byte can be changed
 //! unnoticed, and these two hardly. Files are made with version 0.
 
 use xxhash_rust::xxh3::xxh3_64;
