@@ -4,9 +4,17 @@ use crate::trace_file::FileCount;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
+/// A period and a file.
+type Key = (i64, u32);
+/// Requests and bytes read.
+type Common = (u64, u64);
+
 /// Counts that are not written yet, of any periods, and the totals of all periods.
 pub(super) struct Counts {
-    open: HashMap<(i64, u32), FileCount>,
+    /// What all requests add to, kept small for that.
+    open: HashMap<Key, Common>,
+    /// Writes, requests for metadata, bytes written; of files that are in `open`, too.
+    other: HashMap<Key, [u64; 3]>,
     cells_max: usize,
     /// Requests in each period that had a line, counted or not.
     totals: BTreeMap<i64, u64>,
@@ -17,12 +25,20 @@ pub(super) struct Counts {
 impl Counts {
     /// Counts that are to be written when there are `cells_max` of them.
     pub(super) fn new(cells_max: usize) -> Self {
-        Self { open: HashMap::new(), cells_max, totals: BTreeMap::new(), last: None }
+        Self { open: HashMap::new(), other: HashMap::new(), cells_max, totals: BTreeMap::new(), last: None }
     }
 
     pub(super) fn add(&mut self, period: i64, count: FileCount) {
-        let open = self.open.entry((period, count.file));
-        open.or_insert(FileCount { file: count.file, ..FileCount::default() }).add(&count);
+        let key = (period, count.file);
+        let (requests, bytes_read) = self.open.entry(key).or_default();
+        *requests = requests.saturating_add(count.requests);
+        *bytes_read = bytes_read.saturating_add(count.bytes_read);
+        if count.writes > 0 || count.metadata > 0 {
+            let [writes, metadata, bytes_written] = self.other.entry(key).or_default();
+            *writes = writes.saturating_add(count.writes);
+            *metadata = metadata.saturating_add(count.metadata);
+            *bytes_written = bytes_written.saturating_add(count.bytes_written);
+        }
         self.saw(period, count.requests);
     }
 
@@ -55,13 +71,19 @@ impl Counts {
 
     /// Takes out what is not written yet: by period, each sorted by file.
     pub(super) fn take(&mut self) -> Vec<(i64, Vec<FileCount>)> {
-        let mut counts: Vec<((i64, u32), FileCount)> = self.open.drain().collect();
+        let mut counts: Vec<(Key, Common)> = self.open.drain().collect();
         counts.sort_unstable_by_key(|(key, _)| *key);
-        let of_period = |part: &[((i64, u32), FileCount)]| {
-            let ((period, _), _) = part.first()?;
-            Some((*period, part.iter().map(|(_, count)| *count).collect()))
+        let mut other = std::mem::take(&mut self.other);
+        let mut whole = |(key, (requests, bytes_read)): &(Key, Common)| {
+            let [writes, metadata, bytes_written] = other.remove(key).unwrap_or_default();
+            let (file, requests, bytes_read) = (key.1, *requests, *bytes_read);
+            FileCount { file, requests, writes, metadata, bytes_read, bytes_written }
         };
-        counts.chunk_by(|((a, _), _), ((b, _), _)| a == b).filter_map(of_period).collect()
+        let mut of_period = |part: &[(Key, Common)]| {
+            let ((period, _), _) = part.first()?;
+            Some((*period, part.iter().map(&mut whole).collect()))
+        };
+        counts.chunk_by(|((a, _), _), ((b, _), _)| a == b).filter_map(&mut of_period).collect()
     }
 
     /// Requests in every period that had a line.
