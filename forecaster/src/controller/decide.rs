@@ -41,9 +41,12 @@ impl Loads {
         for index in 0..heat.files() {
             let file = FileId(index as u32);
             let row = heat.row(file);
+            // A file that has jumped has any dispersion; more than all of its heat is not at stake.
+            let most = f64::from(row[0]).max(forecasts.planning_heat(file, 1));
+            let own = f64::from(forecasts.variance[index]).min(most * most);
             if let Some(parts) = replicated.get(&file) {
                 for (store, part) in parts {
-                    loads.variances[*store] += part * part * f64::from(forecasts.variance[index]);
+                    loads.variances[*store] += part * part * own;
                     let sums = loads.means[*store].iter_mut();
                     sums.zip(row).for_each(|(sum, heat)| *sum += part * f64::from(*heat));
                 }
@@ -54,7 +57,7 @@ impl Loads {
                     // The part of a file's variance that is the total's is counted with the total.
                     let mean = f64::from(row[0]);
                     let of_total = (mean * forecasts.total_log_deviation(1)).powi(2);
-                    loads.variances[store] += (f64::from(forecasts.variance[index]) - of_total).max(mean);
+                    loads.variances[store] += (own - of_total).max(mean);
                     &mut loads.means[store]
                 }
                 None => &mut nowhere,
@@ -91,6 +94,7 @@ impl<H: History> Controller<H> {
     /// Decides about the period that the forecasts begin with: predicts every store that is up, and plans.
     pub fn decide(&mut self, forecasts: &Arc<Forecasts>, view: &PlexView<'_>) -> Decision {
         self.update_models(view);
+        self.carried_slow(forecasts.period);
         let settle = signed(self.settings.plan.settle_periods.max(self.settings.plan.keep_periods));
         self.past.forget_before(forecasts.period.saturating_sub(settle + 1));
         let loads = Loads::of(forecasts, view, &self.reads);
@@ -106,14 +110,16 @@ impl<H: History> Controller<H> {
                 heat,
                 capacities: (0..view.stores.len()).map(|s| self.capacity(view, s)).collect(),
             });
-            let demand = (&forecasts.planning, stress.as_ref());
+            let carried = self.carried_heat(forecasts);
+            let demand = (carried.as_ref().unwrap_or(&forecasts.planning), stress.as_ref());
             self.planned(demand, &curves, view, &settings, &self.past, By::Plan)
         };
         notes.extend(planned.notes.iter().filter(|n| !notes.contains(n)).cloned().collect::<Vec<_>>());
         let weights_advice = self.weights(forecasts, &curves, view);
         self.remember(forecasts.period, &planned, view);
-        self.open = Some(Open::new(forecasts.clone(), &planned, view));
-        self.decision(forecasts, view, &loads, planned, weights_advice, notes)
+        let decision = self.decision(forecasts, view, &loads, planned, weights_advice, notes);
+        self.open = Some(Open::new(forecasts.clone(), &decision, view));
+        decision
     }
 
     /// Notes what is not known of the stores that are up.

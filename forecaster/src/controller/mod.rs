@@ -16,6 +16,7 @@ mod stores;
 mod tracker;
 mod within;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use decision::{By, Decision, Move, Note, PredictedResponse, Reason, StoreForecast};
@@ -33,7 +34,7 @@ use crate::series::{VALUE_MAX, signed};
 use crate::spectrum::Workspace;
 use stores::{Known, Models};
 use tracker::Tracker;
-use within::Open;
+use within::{Carry, Learnt, Open};
 
 /// Periods in a row that may lie before the newest one recorded until the clock is taken to have been put right, and the
 /// periods recorded after the new time to be wrong.
@@ -65,8 +66,12 @@ pub struct Controller<H: History> {
     reads: Reads,
     /// The period decided about last.
     open: Option<Open>,
-    /// Squared coefficient of variation of a sixth's total, as learnt.
-    sixth_variance: f64,
+    /// How far things are from their forecasts within a period, as learnt.
+    learnt: Learnt,
+    /// What the guard leaves to the next plan.
+    carry: Option<Carry>,
+    /// ln of what stores take for a request over what their models say, as the guard has seen it in the period before.
+    slow: HashMap<Arc<str>, f64>,
     /// When weights were last advised.
     advised: Option<i64>,
     workspace: Workspace,
@@ -91,7 +96,9 @@ impl<H: History> Controller<H> {
             past: Past::default(),
             reads: Reads::default(),
             open: None,
-            sixth_variance: variation * variation,
+            learnt: Learnt::new(variation),
+            carry: None,
+            slow: HashMap::new(),
             advised: None,
             workspace: Workspace::new(),
             refused: None,
@@ -142,11 +149,10 @@ impl<H: History> Controller<H> {
             cleaned = cleaned_of(report);
             &cleaned
         };
-        if let Some(variance) =
-            self.open.as_ref().and_then(|open| open.sixth_variance(period, report.total()))
-        {
-            self.sixth_variance += SIXTH_VARIANCE_WEIGHT * (variance - self.sixth_variance);
+        if let Some(open) = &self.open {
+            self.learnt.take(open, period, report.total());
         }
+        self.carry_over(period);
         self.reads.take(report);
         self.history.append(report);
         Ok(())
@@ -214,7 +220,12 @@ impl<H: History> Controller<H> {
         let objective = &self.settings.objective;
         let z = self.settings.plan.z(objective);
         match self.models.of(&view.stores[store].name) {
-            Known::Model(fitted) => stores::curve(fitted, objective.response_ms, z, deviations),
+            Known::Model(fitted) => {
+                let curve = stores::curve(fitted, objective.response_ms, z, deviations)?;
+                let name = &view.stores[store].name;
+                let slow = self.slow.get(name).copied().unwrap_or(0.0);
+                crate::guard::slowed(curve, self.load_max(name), slow)
+            }
             Known::Nothing | Known::Unfit => None,
         }
     }
@@ -234,9 +245,6 @@ impl<H: History> Controller<H> {
         }
     }
 }
-
-/// What the latest period weighs in the variation of sixths.
-const SIXTH_VARIANCE_WEIGHT: f64 = 0.1;
 
 fn is_count(x: f64) -> bool {
     (0.0..=VALUE_MAX).contains(&x)

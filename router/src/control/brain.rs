@@ -341,7 +341,9 @@ impl Brain {
                         let handle = self.files.handle(*file).map(crate::heat::Handle::to_hex);
                         format!("requests of the file {}", handle.unwrap_or_default())
                     }
-                    Watched::Response(store) => format!("response time of {store}"),
+                    Watched::Load(store) => format!("requests of the files at {store}"),
+                    Watched::Response(store) => format!("response time (ms) of {store} at its load"),
+                    Watched::Objective(store) => format!("response time (ms) of {store} against the objective"),
                 };
                 format!(
                     "after {} sixths: {what} {:.1}, expected {:.1}; forecast times {:.2}",
