@@ -92,6 +92,86 @@ fn a14_inputs_that_are_no_logs_are_refused_and_an_old_trace_stays() {
     assert!(names(folder.path()).iter().all(|name| !name.starts_with('.')), "{:?}", names(folder.path()));
 }
 
+/// A gzip member of which the end is missing: the head, and a stored block that is longer than what is there.
+fn cut_gzip() -> Vec<u8> {
+    let lines = GOOD.repeat(20);
+    let length = u16::try_from(2 * lines.len()).unwrap();
+    let head = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+    [&head[..], &length.to_le_bytes(), &(!length).to_le_bytes(), lines.as_bytes()].concat()
+}
+
+/// A capture of `whole` empty packets and one that is cut off in its middle.
+fn cut_capture(whole: u32) -> Vec<u8> {
+    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for packet in 0..=whole {
+        for word in [1_000 + packet, 0, 60, 60] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend([0; 60]);
+    }
+    bytes.truncate(bytes.len() - 31);
+    bytes
+}
+
+#[test]
+fn a14_what_is_cut_or_far_too_long_is_named_with_its_place_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("cut.gz"), cut_gzip()).unwrap();
+    std::fs::write(at("cut.pcap"), cut_capture(2)).unwrap();
+    std::fs::write(at("long"), format!("{GOOD}{}\n{GOOD}", "x".repeat(10 << 20))).unwrap();
+    let files = names(folder.path());
+    let import = |words: &[&str]| clockwork(folder.path(), &[&["import", "-o", "t"], words].concat());
+    let refused = import(&["cut.gz"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("cut.gz") && said.contains("cut off after line 20 (byte 1180 of the text)"),
+        "{said}"
+    );
+    for (input, says) in [
+        (
+            "cut.pcap",
+            "1 bad: a packet that is cut off, or no packet; the capture is not read further (line 3)",
+        ),
+        ("long", "1 bad: longer than a line may be (line 2)"),
+    ] {
+        let refused = import(&[input]);
+        assert_eq!(refused.status.code(), Some(3), "{input}: {}", text(&refused.stderr));
+        assert!(text(&refused.stdout).contains(says), "{input}: {}", text(&refused.stdout));
+        assert!(text(&refused.stderr).contains("nothing was written"), "{}", text(&refused.stderr));
+        assert_eq!(names(folder.path()), files, "{input}");
+    }
+    assert!(import(&["long", "--max-bad", "1"]).status.success());
+    let json = import(&["cut.pcap", "--max-bad", "1"]);
+    assert_eq!(
+        json.status.code(),
+        Some(0),
+        "a capture without calls, but with a bad packet: {}",
+        text(&json.stderr)
+    );
+}
+
+#[test]
+fn an_export_comes_back_with_its_classes_and_a_post_is_what_it_is_told_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |verb: &str| GOOD.replace("GET", verb);
+    std::fs::write(folder.path().join("log"), [with("GET"), with("POST"), with("HEAD")].concat()).unwrap();
+    let run = |words: &[&str]| {
+        let done = clockwork(folder.path(), words);
+        assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
+        text(&done.stdout)
+    };
+    assert!(run(&["import", "log", "-o", "t"]).contains("requests  3, 1 of them writes, 1 for metadata"));
+    run(&["export", "t", "-o", "table"]);
+    let again = run(&["import", "table", "--start", "2000-10-10T20:00Z", "-o", "again"]);
+    assert!(again.contains("requests  3, 1 of them writes, 1 for metadata"), "{again}");
+    let info: serde_json::Value = serde_json::from_str(&run(&["info", "again", "--json"])).unwrap();
+    assert_eq!((info["version"].as_u64(), info["bytes_read"].as_u64()), (Some(2), Some(15)));
+    let reads = run(&["import", "log", "--post-reads", "-o", "t"]);
+    assert!(reads.contains("requests  3, 0 of them writes, 1 for metadata"), "{reads}");
+}
+
 #[test]
 fn calgary_has_2400_periods_125602_requests_and_2999_files_and_comes_back_from_its_export() {
     let shared = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared");

@@ -285,7 +285,9 @@ impl Work for TraceWork {
     fn answered(&mut self, made: &Made, answer: &Answer<'_>) -> bool {
         let call = &made.planned;
         let Some(operation) = call.operation else { return true };
-        self.give_back();
+        if call.follows || self.has_clients() {
+            self.give_back();
+        }
         let mut verdict = match answer.reply {
             Reply::Fault(what) => Verdict::Wrong(what),
             Reply::Unavailable => Verdict::Wrong("no such procedure"),

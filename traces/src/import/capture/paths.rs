@@ -4,8 +4,8 @@ use super::super::names::Names;
 use hashbrown::HashMap;
 
 /// Most handles that are known, and bytes of them; and the same of their names. Further ones have no path.
-const HANDLES_MAX: usize = 500_000;
-const BYTES_MAX: usize = 32 << 20;
+const HANDLES_MAX: usize = 300_000;
+const BYTES_MAX: usize = 20 << 20;
 /// Most exports that are known by their roots.
 const ROOTS_MAX: usize = 1_024;
 /// Most directories that a path is followed upwards, so that a loop in what was learnt ends.
