@@ -51,7 +51,7 @@ fn calls_are_in_order_and_complete() {
 #[test]
 fn every_hour_of_the_bundled_day_has_its_requests_within_half_a_per_cent() {
     let workload = workload();
-    for mut pace in [pace(0.05), http(0.05)] {
+    for mut pace in [pace(0.05), http(0.05), Pace { model: Model::Nfs, ..pace(0.05) }] {
         (pace.warmup, pace.cooldown) = (Duration::from_secs(3), Duration::from_secs(1));
         let tree = Arc::new(Tree::of(workload.files()));
         // As two lanes issue them.
@@ -131,6 +131,69 @@ fn shares_of_operations_are_those_of_the_mapping() {
     let requests = count(Operation::Getattr);
     assert!((count(Operation::Lookup) / requests - 0.25).abs() < 0.01);
     assert!((count(Operation::Access) / requests - 0.0625).abs() < 0.01);
+}
+
+/// A day of 40 files: in every hour other numbers of requests, of which a quarter writes and an eighth concerns metadata.
+fn mixed() -> clockwork_traces::trace_file::TraceData {
+    use clockwork_traces::trace_file::{FileCount, Head, TraceData, TraceWriter};
+    let head = Head { name: "mixed".into(), about: String::new(), period_s: 3_600, origin_s: 0 };
+    let mut writer = TraceWriter::new(Vec::new(), &head).unwrap();
+    let paths: Vec<Vec<u8>> = (0..40).map(|file| format!("/f{file}").into_bytes()).collect();
+    writer.name_files(paths.iter().map(Vec::as_slice)).unwrap();
+    for hour in 0_i64..24 {
+        let count = |file: u32| {
+            let requests = 8 * (1 + u64::from(file) * hour.unsigned_abs());
+            let (writes, metadata) = (requests / 4, requests / 8);
+            FileCount {
+                file,
+                requests,
+                writes,
+                metadata,
+                bytes_read: requests * 9_000,
+                bytes_written: writes * 50_000,
+            }
+        };
+        writer.counts(hour, &(0..40).map(count).collect::<Vec<_>>()).unwrap();
+    }
+    TraceData::read(&writer.finish().unwrap()[..]).unwrap()
+}
+
+#[test]
+fn every_hour_of_an_imported_day_has_its_requests_of_each_class_in_every_model() {
+    let data = mixed();
+    let workload = Arc::new(Workload::of_trace(&data, 1).unwrap());
+    let kinds = Some(Arc::new(RequestKinds::of_trace(&data)));
+    for model in [Model::Calls, Model::Http(HttpClients::default()), Model::Nfs] {
+        let pace = Pace { hours: 0..24, model, kinds: kinds.clone(), ..pace(1.0) };
+        let calls = calls(&workload, pace);
+        for hour in 0..24 {
+            let wanted = workload.requests(hour).unwrap();
+            let of = |class| {
+                calls.iter().filter(|call| call.hour == hour && call.first && call.class == class).count()
+                    as f64
+            };
+            let [reads, writes, metadata] = [Class::Read, Class::Write, Class::Metadata].map(of);
+            assert!(((reads + writes + metadata) - wanted).abs() <= 0.5, "{model:?}, hour {hour}");
+            // By lot it is who asks, and each file is right to one.
+            assert!(
+                (writes - wanted / 4.0).abs() <= 40.0,
+                "{model:?}, hour {hour}: {writes} of {}",
+                wanted / 4.0
+            );
+            assert!((metadata - wanted / 8.0).abs() <= 40.0, "{model:?}, hour {hour}: {metadata}");
+        }
+        let of = |operation| calls.iter().filter(|call| call.operation == Some(operation)).count();
+        let commits = of(Operation::Commit);
+        let written: usize = calls.iter().filter(|call| call.first && call.class == Class::Write).count();
+        assert!(of(Operation::Write) >= written - 80, "{model:?}: all but those of the smallest files write");
+        assert!(commits <= written && (model != Model::Nfs || commits == 0), "{model:?}: {commits}");
+        // Whatever is written lies within its file.
+        for call in calls.iter().filter(|call| call.operation == Some(Operation::Write)) {
+            let bytes = workload.files()[call.file as usize].bytes;
+            assert!(call.count > 0 && call.offset + u64::from(call.count) <= bytes, "{call:?} of {bytes}");
+            assert!(call.offset % 8 == 0, "{call:?}");
+        }
+    }
 }
 
 #[test]

@@ -343,7 +343,9 @@ impl Brain {
                     }
                     Watched::Load(store) => format!("requests of the files at {store}"),
                     Watched::Response(store) => format!("response time (ms) of {store} at its load"),
-                    Watched::Objective(store) => format!("response time (ms) of {store} against the objective"),
+                    Watched::Objective(store) => {
+                        format!("response time (ms) of {store} against the objective")
+                    }
                 };
                 format!(
                     "after {} sixths: {what} {:.1}, expected {:.1}; forecast times {:.2}",

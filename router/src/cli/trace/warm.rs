@@ -266,6 +266,20 @@ mod tests {
     }
 
     #[test]
+    fn requests_become_calls_of_their_class() {
+        let folder = tempfile::tempdir().unwrap();
+        let past = Past { export: "/", strip: "", index: "", calls_per_request: 3.0 };
+        let table = "path,hour,count,writes,metadata,bytes,bytes_written\n/a,0,10,2,3,500,70\n";
+        written(table, folder.path(), &past, false).unwrap();
+        let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+        let record = history.last().unwrap().unwrap();
+        let counts = &record.files[0].counts;
+        assert_eq!(counts.calls, ClassCounts { reads: 15, writes: 6, metadata: 9 });
+        assert_eq!((counts.bytes_read, counts.bytes_written), (500, 70));
+        assert_eq!(record.stores[0].counts.requests, counts.calls);
+    }
+
+    #[test]
     fn urls_become_the_paths_of_files_and_those_outside_are_counted_together() {
         let past = Past { export: "/export", strip: "/pub/", index: "index.html", calls_per_request: 1.0 };
         for (url, wanted) in [
