@@ -2,9 +2,10 @@
 //!
 //! After each sixth of a period but the last, four kinds of things are compared with what was forecast: all requests, the
 //! requests of each hot file, those of the files that each store serves, and how fast each store is at the load that it has
-//! ([`slow`]). What counts is what came in some last part of the period, of one sixth up to all so far ([`Part`]), so that
-//! what begins late in a period is seen as clearly as what begins with it. With `d^2` = the forecast's squared deviation
-//! (relative) + that of a part of a period, both as learnt ([`Spread`]), a part's score is
+//! (a factor on the time for one request); and the response time of each store with the objective. What counts is what came
+//! in some last part of the period, of one sixth up to all so far ([`Part`]), so that what begins late in a period is seen as
+//! clearly as what begins with it. With `d^2` = the forecast's squared deviation (relative) + that of a part of a period, both
+//! as learnt ([`Spread`]), a part's score is
 //!
 //! `2/d (asinh(d sqrt(seen + 3/8)) - asinh(d sqrt(expected + 3/8)))`,
 //!
@@ -45,7 +46,8 @@ pub struct GuardSettings {
     pub sixth_variation: f64,
     /// Most files watched, the hottest.
     pub files_max: usize,
-    /// By what share the slowest store's expected response time for the rest of the period must fall for files to be moved.
+    /// By what share the slowest store's expected response time for the rest of the period must fall for files to be moved
+    /// after the first sixth; later by more, as there is less of the period to gain it in.
     pub gain: f64,
     /// The same where nothing deviates but a store misses the objective.
     pub gain_as_forecast: f64,
@@ -57,11 +59,11 @@ impl Default for GuardSettings {
     fn default() -> Self {
         Self {
             deviates: 0.15,
-            false_alarm: 0.01,
+            false_alarm: 0.001,
             sixth_variation: 0.15,
             files_max: 256,
-            gain: 0.15,
-            gain_as_forecast: 0.3,
+            gain: 0.2,
+            gain_as_forecast: 0.5,
             cancel: true,
         }
     }

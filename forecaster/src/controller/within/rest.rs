@@ -92,7 +92,8 @@ impl<H: History> Controller<H> {
         };
         let (before, after) = (slowest(&planned.loads_before), slowest(&planned.loads_after));
         let gain = if found.deviates() { guard.gain } else { guard.gain_as_forecast };
-        before > self.settings.objective.response_ms && after < (1.0 - gain) * before
+        let left = self.open.as_ref().map_or(1.0, |open| (SIXTHS - open.sixths()) / (SIXTHS - 1.0));
+        before > self.settings.objective.response_ms && after < (1.0 - gain / left.sqrt()) * before
     }
 
     /// Heat of a period at the rate that is expected of its rest.
