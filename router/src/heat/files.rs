@@ -8,6 +8,7 @@ use clockwork_wire::nfs3::Class;
 
 use super::counts::FileCounts;
 use super::handle::Handle;
+use super::warm::Warm;
 
 /// Where the counters of a call's file are. A token outlives its entry harmlessly: its generation no longer
 /// fits, and what it would count goes to the entry for all other files.
@@ -55,6 +56,7 @@ pub(super) struct Files {
     slots: Box<[Slot]>,
     entries: Vec<Entry>,
     free: Vec<u32>,
+    warm: Warm,
     other: FileCounts,
     files_max: usize,
     /// Calls without an entry of their own because `files_max` was reached.
@@ -70,6 +72,7 @@ impl Files {
             slots: vec![FREE; slots].into_boxed_slice(),
             entries: Vec::new(),
             free: Vec::new(),
+            warm: Warm::default(),
             other: FileCounts::default(),
             files_max,
             turned_away: 0,
@@ -103,6 +106,7 @@ impl Files {
         let Some(entry) = self.entries.get_mut(index as usize) else { return FileToken::OTHER };
         entry.counts.calls.count(class);
         entry.store = store;
+        self.warm.count(entry.counts.calls.total(), index);
         FileToken { index, generation: entry.generation }
     }
 
@@ -191,13 +195,14 @@ impl Files {
         self.slots = fresh;
     }
 
-    /// The counters of the period so far; they go on.
-    pub(super) fn running(&self) -> (Vec<FileClosed>, FileCounts) {
-        let used =
-            self.entries.iter().filter(|entry| entry.idle_periods.is_some() && !entry.counts.is_zero());
-        let counted =
-            used.map(|entry| FileClosed { handle: entry.handle, store: entry.store, counts: entry.counts });
-        (counted.collect(), self.other)
+    /// The counters so far of the files that have had at least `calls_min` calls in the period (at least 8); they go on.
+    pub(super) fn running(&self, calls_min: u64) -> Vec<FileClosed> {
+        let warm = self.warm.at_least(calls_min).iter();
+        let used = warm
+            .filter_map(|index| self.entries.get(*index as usize))
+            .filter(|entry| entry.idle_periods.is_some() && entry.counts.calls.total() >= calls_min);
+        used.map(|entry| FileClosed { handle: entry.handle, store: entry.store, counts: entry.counts })
+            .collect()
     }
 
     /// Takes the counters of the period, sets them to zero, and lets entries go that were idle for more than
@@ -206,6 +211,7 @@ impl Files {
         let used = self.entries.iter().filter(|entry| !entry.counts.is_zero()).count();
         let mut closed = Vec::with_capacity(used);
         let free_before = self.free.len();
+        self.warm.clear();
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(idle) = entry.idle_periods else { continue };
             if !entry.counts.is_zero() {

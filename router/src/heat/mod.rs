@@ -16,6 +16,7 @@ mod period;
 mod recorder;
 mod response;
 mod stand_in;
+mod warm;
 
 pub use clockwork_placement::StoreId;
 pub use clockwork_wire::nfs3::Class;
@@ -25,5 +26,5 @@ pub use handle::{HANDLE_BYTES_MAX, Handle};
 pub(crate) use names::show;
 pub use names::{Learnt, Names, PATH_DEPTH_MAX};
 pub use period::{FilePeriod, PeriodRecord, PeriodSpan, ShardPeriod, StorePeriod, merge};
-pub use recorder::{HeatLimits, Recorder, StoreTotals};
+pub use recorder::{HeatLimits, RUNNING_PART_MIN, Recorder, StoreTotals};
 pub use response::{BUCKETS, ResponseTimes};

@@ -220,3 +220,31 @@ fn many_files_keep_the_table_right_while_it_grows() {
         assert_eq!(recorder.close().files_known(), 30_000, "round {round}");
     }
 }
+
+#[test]
+fn a_running_period_tells_of_the_files_that_matter_and_counts_all_calls() {
+    let mut recorder = Recorder::new(limits(200_000), 2);
+    let call = |recorder: &mut Recorder, store: u16, file: u32| {
+        let hash = u64::from(file).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        recorder.call(StoreId(store), Class::Read, &file.to_be_bytes(), hash);
+    };
+    for round in 0..3 {
+        (0..100_000).for_each(|file| call(&mut recorder, 0, file));
+        (0..50 * (round + 1)).for_each(|_| call(&mut recorder, 1, 7));
+    }
+    (0..20).for_each(|_| call(&mut recorder, 1, 9));
+    let running = recorder.running();
+    let listed: Vec<(Vec<u8>, u64)> =
+        running.files().map(|(handle, counts)| (handle.as_bytes().to_vec(), counts.calls.total())).collect();
+    // 7 has a thousandth; 9, at 23 of 300,320, less than a ten thousandth.
+    assert_eq!(listed, [(7u32.to_be_bytes().to_vec(), 303)]);
+    assert_eq!(running.other().calls.total(), 300_320 - 303);
+    let stores: Vec<u64> = running.stores().iter().map(|store| store.requests.total()).collect();
+    assert_eq!(stores, [300_000, 320]);
+    // It goes on, and the next one begins anew.
+    assert_eq!(recorder.close().files().count(), 100_000);
+    assert_eq!(recorder.running().files().count(), 0);
+    (0..8).for_each(|_| call(&mut recorder, 0, 5));
+    assert_eq!(recorder.running().files().count(), 1);
+    assert_eq!(recorder.running().other().calls.total(), 0);
+}
