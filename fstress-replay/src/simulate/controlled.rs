@@ -21,6 +21,8 @@ const CONFIDENCE: f64 = 0.66;
 const REPLICAS_MAX: usize = 4;
 /// Part of all requests from which on it is told how many of a file's requests are reads.
 const READS_TOLD: f64 = 0.01;
+/// Calls, and part of all calls, from which on a file is told of in a running period.
+const TOLD_MIN: (f64, f64) = (8.0, 1e-4);
 /// Periods kept in a policy's history: those of the day and of the one before.
 const STORE_PERIODS: usize = 2 * DAY;
 
@@ -52,6 +54,15 @@ pub fn forecasts(demand: &Demand) -> anyhow::Result<Vec<Arc<Forecasts>>> {
 fn files(heat: &[f32]) -> Vec<(FileId, f64)> {
     let listed = heat.iter().enumerate().filter(|(_, n)| **n > 0.0);
     listed.map(|(file, n)| (FileId(u32::try_from(file).unwrap_or(u32::MAX)), f64::from(*n))).collect()
+}
+
+/// What is told of a running period: the files with some calls, and the calls of all others, as the router does it.
+fn told(heat: &[f32]) -> (Vec<(FileId, f64)>, f64) {
+    let total: f64 = heat.iter().map(|n| f64::from(*n)).sum();
+    let least = (TOLD_MIN.1 * total).max(TOLD_MIN.0);
+    let told: Vec<(FileId, f64)> = files(heat).into_iter().filter(|file| file.1 >= least).collect();
+    let unlisted = total - told.iter().map(|file| file.1).sum::<f64>();
+    (told, unlisted.max(0.0))
 }
 
 fn files_report(period: i64, heat: &[f32]) -> PeriodReport {
@@ -249,11 +260,12 @@ impl Planner for Controlled<'_> {
         stores: &[StorePeriod],
         place: &[u16],
     ) -> Vec<Sent> {
+        let (files, unlisted) = told(heat);
         let open = PartialPeriod {
             period: self.start + signed(period),
             sixths: u8::try_from(sixths).unwrap_or(u8::MAX),
-            files: files(heat),
-            unlisted: 0.0,
+            files,
+            unlisted,
             stores: self.store_reports(stores),
         };
         let places = Places { home: self.home, place, shares: &self.shares };
