@@ -442,6 +442,7 @@ fn quiet_periods_prepare_for_peaks_that_nothing_forecasts_and_stop() {
             period,
             by,
             stress,
+            outlook: None,
             fixed: &[],
         })
     };

@@ -65,6 +65,7 @@ impl Case {
                 period: PERIOD,
                 by: self.by,
                 stress: None,
+                outlook: None,
             },
             &self.reads,
         )

@@ -11,14 +11,16 @@ use super::settings::Mode;
 use super::stores::{Known, predict};
 use super::within::Open;
 use crate::plan::{
-    Heat, LoadCurve, Past, PastMove, Plan, PlanSettings, Problem, Reads, Stress, balanced_weights, in_force,
-    planned, shift,
+    Heat, LoadCurve, NODES, Outlook, Past, PastMove, Plan, PlanSettings, Problem, Reads, Stress,
+    balanced_weights, in_force, planned, shift,
 };
 use crate::response::LoadForecast;
 use crate::series::signed;
 
 /// Largest log deviation of a load.
 const LOAD_DEVIATION_MAX: f64 = 2.0;
+/// Plans that keep less than this part of what they promise are told of.
+const TRUST_NOTED: f64 = 0.2;
 /// Weights are advised where one differs by this share from what is in force.
 const WEIGHTS_DIFFER: f64 = 0.1;
 
@@ -98,10 +100,12 @@ impl<H: History> Controller<H> {
         let settle = signed(self.settings.plan.settle_periods.max(self.settings.plan.keep_periods));
         self.past.forget_before(forecasts.period.saturating_sub(settle + 1));
         let loads = Loads::of(forecasts, view, &self.reads);
+        let z = self.settings.plan.z(&self.settings.objective);
         let curves: Vec<Option<LoadCurve>> =
-            (0..view.stores.len()).map(|s| self.curve(view, s, &loads.deviations(forecasts, s))).collect();
+            (0..view.stores.len()).map(|s| self.curve(view, s, z, &loads.deviations(forecasts, s))).collect();
         let mut notes = forecasts.notes.clone();
         self.note_stores(view, &mut notes);
+        self.settle_promises(forecasts, &loads, view, &mut notes);
         let planned = if self.settings.mode == Mode::Observe {
             Plan::default()
         } else {
@@ -111,15 +115,50 @@ impl<H: History> Controller<H> {
                 capacities: (0..view.stores.len()).map(|s| self.capacity(view, s)).collect(),
             });
             let carried = self.carried_heat(forecasts);
-            let demand = (carried.as_ref().unwrap_or(&forecasts.planning), stress.as_ref());
+            let outlook = self.outlook(forecasts, &loads, view);
+            let demand = (carried.as_ref().unwrap_or(&forecasts.planning), stress.as_ref(), Some(&outlook));
             self.planned(demand, &curves, view, &settings, &self.past, By::Plan)
         };
+        self.ledger.note(&planned.proposals, view);
         notes.extend(planned.notes.iter().filter(|n| !notes.contains(n)).cloned().collect::<Vec<_>>());
         let weights_advice = self.weights(forecasts, &curves, view);
         self.remember(forecasts.period, &planned, view);
         let decision = self.decision(forecasts, view, &loads, planned, weights_advice, notes);
         self.open = Some(Open::new(forecasts.clone(), &decision, view));
         decision
+    }
+
+    /// What is expected of the stores.
+    fn outlook<'f>(&self, forecasts: &'f Forecasts, loads: &Loads, view: &PlexView<'_>) -> Outlook<'f> {
+        let curves = |store: usize| {
+            let deviation = [loads.deviation(forecasts, store, 1)];
+            NODES.iter().map(|(z, _)| self.curve(view, store, *z, &deviation)).collect()
+        };
+        Outlook {
+            heat: &forecasts.reported,
+            curves: (0..view.stores.len()).map(curves).collect(),
+            log_objective: self.settings.objective.response_ms.ln(),
+            trust: self.ledger.trust(),
+        }
+    }
+
+    /// Holds what earlier moves promised against what came.
+    fn settle_promises(
+        &mut self,
+        forecasts: &Forecasts,
+        loads: &Loads,
+        view: &PlexView<'_>,
+        notes: &mut Vec<Note>,
+    ) {
+        if forecasts.last.is_empty() {
+            return;
+        }
+        let mut ledger = std::mem::take(&mut self.ledger);
+        ledger.settle(&self.outlook(forecasts, loads, view), &forecasts.last, view);
+        self.ledger = ledger;
+        if self.ledger.is_known() && self.ledger.trust() < TRUST_NOTED {
+            notes.push(Note::PlansPayLittle { kept: self.ledger.trust() });
+        }
     }
 
     /// Notes what is not known of the stores that are up.
@@ -140,7 +179,7 @@ impl<H: History> Controller<H> {
 
     pub(super) fn planned(
         &self,
-        (heat, stress): (&Heat, Option<&Stress<'_>>),
+        (heat, stress, outlook): (&Heat, Option<&Stress<'_>>, Option<&Outlook<'_>>),
         curves: &[Option<LoadCurve>],
         view: &PlexView<'_>,
         settings: &PlanSettings,
@@ -158,6 +197,7 @@ impl<H: History> Controller<H> {
             period: self.history.last_period().unwrap_or(0).saturating_add(1),
             by,
             stress,
+            outlook,
         };
         planned(&problem, &self.reads)
     }

@@ -114,6 +114,12 @@ pub enum Note {
     },
     /// The plan ended at the limit of moves.
     MovesExhausted,
+    /// Moves have lately brought only this part (0 to 1) of what was expected of them: what comes can hardly be known, and
+    /// the plan moves the less for it.
+    PlansPayLittle {
+        /// The part.
+        kept: f64,
+    },
     /// The guard saw this.
     Guard(crate::guard::Alarm),
 }

@@ -20,6 +20,8 @@ pub struct Forecasts {
     pub(super) stress: Option<Heat>,
     /// Variance of each file's next count, requests squared.
     pub(super) variance: Vec<f32>,
+    /// Requests of each file in the last period; empty where that is not to be learnt from.
+    pub(super) last: Box<[f32]>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -34,6 +36,7 @@ impl Forecasts {
             planning: Heat::new(0, horizon),
             stress: None,
             variance: Vec::new(),
+            last: Box::default(),
             notes: vec![why],
         }
     }
@@ -54,6 +57,7 @@ impl Forecasts {
             variance: (0..heat.files()).map(variance).collect(),
             planning: heat.clone(),
             stress: None,
+            last: Box::default(),
             reported: heat,
             notes: Vec::new(),
         }

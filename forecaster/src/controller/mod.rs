@@ -29,7 +29,7 @@ pub(crate) use settings::in_range;
 pub use settings::{Mode, Settings, SettingsError};
 
 use crate::error::ForecastError;
-use crate::plan::{LoadCurve, Past, Reads};
+use crate::plan::{Ledger, LoadCurve, Past, Reads};
 use crate::series::{VALUE_MAX, signed};
 use crate::spectrum::Workspace;
 use stores::{Known, Models};
@@ -64,6 +64,8 @@ pub struct Controller<H: History> {
     models: Models,
     past: Past,
     reads: Reads,
+    /// What moves have promised, and what of it came true.
+    ledger: Ledger,
     /// The period decided about last.
     open: Option<Open>,
     /// How far things are from their forecasts within a period, as learnt.
@@ -95,6 +97,7 @@ impl<H: History> Controller<H> {
             models: Models::default(),
             past: Past::default(),
             reads: Reads::default(),
+            ledger: Ledger::default(),
             open: None,
             learnt: Learnt::new(variation),
             carry: None,
@@ -199,7 +202,8 @@ impl<H: History> Controller<H> {
     ) -> Vec<Option<LoadCurve>> {
         self.update_models(view);
         let deviations = vec![load_deviation; aheads.max(1)];
-        (0..view.stores.len()).map(|s| self.curve(view, s, &deviations)).collect()
+        let z = self.settings.plan.z(&self.settings.objective);
+        (0..view.stores.len()).map(|s| self.curve(view, s, z, &deviations)).collect()
     }
 
     /// Brings the models of the stores that are up to the newest period.
@@ -213,12 +217,12 @@ impl<H: History> Controller<H> {
         }
     }
 
-    fn curve(&self, view: &PlexView<'_>, store: usize, deviations: &[f64]) -> Option<LoadCurve> {
+    /// A store's curve at the normal quantile `z`; `None` where nothing is known of it.
+    fn curve(&self, view: &PlexView<'_>, store: usize, z: f64, deviations: &[f64]) -> Option<LoadCurve> {
         if !view.is_up(store) {
             return None;
         }
         let objective = &self.settings.objective;
-        let z = self.settings.plan.z(objective);
         match self.models.of(&view.stores[store].name) {
             Known::Model(fitted) => {
                 let curve = stores::curve(fitted, objective.response_ms, z, deviations)?;

@@ -349,6 +349,7 @@ impl Tracker {
             planning,
             stress: Some(stress),
             variance,
+            last: self.files.iter().map(|file| file.newest).collect(),
             notes,
         }))
     }

@@ -12,13 +12,15 @@
 //! A store's figure is the worst of the periods ahead, so that a scheduled batch is met before it starts and one place
 //! serves all of them. `Margin` takes the move that leaves the higher of the two stores lowest, and of equals the
 //! coldest file; `Paper` takes files in descending heat. The next period is planned for first, then three, six, and all that
-//! are forecast, each without undoing what the nearer ones got. With what moves are left, `Margin` then prepares for
+//! are forecast, each without undoing what the nearer ones got. Moves that
+//! do not pay in what is expected are taken back ([`Outlook`]). With what moves are left, `Margin` then prepares for
 //! peaks ([`Stress`]) that are not forecast.
 
 mod curve;
 mod fixed;
 mod heat;
 mod past;
+mod payoff;
 mod prepare;
 mod problem;
 mod replicas;
@@ -29,6 +31,8 @@ pub use curve::LoadCurve;
 pub use fixed::{balanced_weights, static_assignment};
 pub use heat::{Heat, PLAN_FILES_MAX};
 pub use past::{Past, PastMove};
+pub(crate) use payoff::{Ledger, NODES};
+pub use payoff::{Outlook, Proposal};
 pub use prepare::Stress;
 pub use problem::{Plan, Problem};
 pub use replicas::{

@@ -3,6 +3,7 @@
 use super::curve::LoadCurve;
 use super::heat::Heat;
 use super::past::Past;
+use super::payoff::{Outlook, Proposal};
 use super::prepare::Stress;
 use super::replicas::Replication;
 use super::settings::PlanSettings;
@@ -33,6 +34,8 @@ pub struct Problem<'a> {
     pub by: By,
     /// Peaks that the layout is to stand, forecast or not; `None`: only what is forecast is planned for.
     pub stress: Option<&'a Stress<'a>>,
+    /// What is expected of the stores, which moves are to make better ([`Rule::Margin`](super::Rule)); `None`: moves need not pay.
+    pub outlook: Option<&'a Outlook<'a>>,
 }
 
 /// What is to be moved.
@@ -48,6 +51,8 @@ pub struct Plan {
     pub loads_after: Vec<Vec<f64>>,
     /// Files whose reads several stores are to share, or one alone again.
     pub replications: Vec<Replication>,
+    /// Moves that were held against the outlook, made or not.
+    pub proposals: Vec<Proposal>,
     /// What is worth knowing.
     pub notes: Vec<Note>,
 }

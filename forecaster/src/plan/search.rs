@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::curve::LoadCurve;
+use super::payoff::Proposal;
 use super::problem::{Plan, Problem};
 use super::settings::Rule;
 use crate::controller::{By, FileId, Move, Note, Reason};
@@ -34,6 +35,7 @@ pub fn plan(problem: &Problem<'_>) -> Plan {
         Rule::Paper => search.paper(),
         Rule::Margin => {
             search.margin();
+            search.take_back_unpaid();
             search.prepare();
             search.give_back();
         }
@@ -57,13 +59,15 @@ pub(super) struct Search<'a> {
     /// Files worth moving, hottest first, by the largest share of all heat.
     candidates: Vec<(FileId, f64)>,
     /// Files moved so far, and the store they were on.
-    moved: HashMap<FileId, Option<usize>>,
+    pub(super) moved: HashMap<FileId, Option<usize>>,
     /// Of these, files moved to prepare for a peak: their heat in it, and the load of the store that they left.
     pub(super) preparing: HashMap<FileId, (f64, f64)>,
     returned: Vec<FileId>,
     homeless: Vec<(FileId, f64)>,
     homeless_left: usize,
-    exhausted: bool,
+    pub(super) exhausted: bool,
+    /// Moves held against the outlook.
+    pub(super) proposals: Vec<Proposal>,
 }
 
 /// A move looked at.
@@ -94,6 +98,7 @@ impl<'a> Search<'a> {
             homeless: Vec::new(),
             homeless_left: 0,
             exhausted: false,
+            proposals: Vec::new(),
             up,
         };
         for (loads, fixed) in search.loads.iter_mut().zip(p.fixed) {
@@ -449,7 +454,9 @@ impl<'a> Search<'a> {
         if self.homeless_left > 0 {
             notes.push(Note::Homeless { files: self.homeless_left });
         }
-        Plan { moves, returns, loads_before: before, loads_after: self.loads, notes, ..Plan::default() }
+        let proposals = std::mem::take(&mut self.proposals);
+        let loads_after = self.loads;
+        Plan { moves, returns, loads_before: before, loads_after, proposals, notes, ..Plan::default() }
     }
 
     /// The move with its reason.

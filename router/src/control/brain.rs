@@ -333,6 +333,10 @@ impl Brain {
             Note::Homeless { files } => {
                 format!("{files} files are on no store that is up, beyond what may be moved in a period")
             }
+            Note::PlansPayLittle { kept } => format!(
+                "moves have lately brought {:.0} % of what was expected of them: what comes can hardly be known, so fewer are made",
+                100.0 * kept
+            ),
             Note::MovesExhausted => "the plan ended at the limit of moves".into(),
             Note::Guard(alarm) => {
                 let what = match &alarm.watched {

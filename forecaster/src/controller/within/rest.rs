@@ -36,19 +36,20 @@ impl<H: History> Controller<H> {
         let forecasts = state.forecasts.clone();
         let loads = Loads::of(&forecasts, view, &self.reads);
         let left = (1.0 - state.sixths() / SIXTHS).sqrt();
+        let z = self.settings.plan.z(&self.settings.objective);
         let curve = |s: usize| -> Option<LoadCurve> {
             let mut deviations = loads.deviations(&forecasts, s);
             deviations[0] *= left;
             let name = &view.stores[s].name;
             let known = self.slow.get(name).copied().unwrap_or(0.0);
             let slow = found.slow.get(name).map_or(0.0, |slow| slow.log - known);
-            slowed(self.curve(view, s, &deviations)?, self.load_max(name), slow)
+            slowed(self.curve(view, s, z, &deviations)?, self.load_max(name), slow)
         };
         let curves: Vec<Option<LoadCurve>> = (0..view.stores.len()).map(curve).collect();
         let moves_max = self.settings.plan.moves_max.saturating_sub(state.moved_within);
         let settings = PlanSettings { moves_max, give_back: None, ..self.settings.plan };
         let past = self.past_for(guard, state, &found);
-        let mut planned = self.planned((&heat, None), &curves, view, &settings, &past, By::Guard);
+        let mut planned = self.planned((&heat, None, None), &curves, view, &settings, &past, By::Guard);
         for made in &mut planned.moves {
             let to = &view.stores[made.to].name;
             if state.moved.iter().any(|(file, from)| *file == made.file && from == to) {
