@@ -19,6 +19,8 @@ use crate::series::signed;
 
 /// Largest log deviation of a load.
 const LOAD_DEVIATION_MAX: f64 = 2.0;
+/// Below it an objective cannot be met, and every response time exceeds it by as much.
+const OBJECTIVE_MS_MIN: f64 = 1e-6;
 /// Plans that keep less than this part of what they promise are told of.
 const TRUST_NOTED: f64 = 0.2;
 /// Weights are advised where one differs by this share from what is in force.
@@ -137,7 +139,7 @@ impl<H: History> Controller<H> {
         Outlook {
             heat: &forecasts.reported,
             curves: (0..view.stores.len()).map(curves).collect(),
-            log_objective: self.settings.objective.response_ms.ln(),
+            log_objective: self.settings.objective.response_ms.max(OBJECTIVE_MS_MIN).ln(),
             trust: self.ledger.trust(),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::hannan::Whitening;
 use super::queue::{Queue, grid};
+use super::scatter::Scatter;
 use crate::error::ForecastError;
 use crate::linear::{dot, mean};
 use crate::series::SERIES_PERIODS_MAX;
@@ -105,6 +106,8 @@ pub struct FittedResponse {
     load_max: f64,
     trusted_load: f64,
     residual: Residual,
+    /// Where loads make the residual scatter more or less.
+    scatter: Scatter,
     /// Residuals of the periods with a response, oldest first, and their loads.
     residuals: Vec<f64>,
     loads: Vec<f64>,
@@ -151,6 +154,7 @@ impl ResponseModel {
             load_max,
             trusted_load,
             residual: Residual::Autoregressive { last: 0.0, coefficient: 0.0, deviation: 0.0, since },
+            scatter: Scatter::default(),
             residuals: Vec::new(),
             loads,
             since,
@@ -168,6 +172,7 @@ impl ResponseModel {
             residuals
         };
         fitted.residual = Residual::of(&residuals, since, ws);
+        fitted.scatter = Scatter::of(&residuals, &fitted.loads);
         fitted.residuals = residuals;
         Ok(fitted)
     }
@@ -320,6 +325,7 @@ impl FittedResponse {
             self.since = self.since.saturating_add(1);
         }
         self.residual = Residual::of(&self.residuals, self.since, ws);
+        self.scatter = Scatter::of(&self.residuals, &self.loads);
     }
 
     /// Periods with a response, observed or fitted to.
@@ -396,6 +402,7 @@ impl FittedResponse {
     pub fn log_quantile(&self, at: LoadForecast, z: f64, objective: Option<f64>) -> f64 {
         let load = if at.load > 0.0 { at.load } else { 0.0 };
         let (residual, deviation) = self.residual.ahead(at.ahead);
+        let deviation = deviation * self.scatter.at(load);
         let (value, _) = self.log_median(load, objective);
         let (moved, _) = self.log_median(load * (z * at.log_deviation).exp(), objective);
         value + residual + z.signum() * (z * deviation).hypot(moved - value)
@@ -410,7 +417,7 @@ impl FittedResponse {
         let through_load = elasticity * at.log_deviation;
         Prediction {
             median: (value + residual).exp(),
-            log_deviation: deviation.hypot(through_load),
+            log_deviation: (deviation * self.scatter.at(load)).hypot(through_load),
             elasticity,
             source,
         }
