@@ -117,7 +117,9 @@ impl<H: History> Controller<H> {
                 capacities: (0..view.stores.len()).map(|s| self.capacity(view, s)).collect(),
             });
             let carried = self.carried_heat(forecasts);
-            let outlook = self.outlook(forecasts, &loads, view);
+            // What the guard has seen is expected, too.
+            let expected = carried.as_ref().unwrap_or(&forecasts.reported);
+            let outlook = self.outlook(expected, forecasts, &loads, view);
             let demand = (carried.as_ref().unwrap_or(&forecasts.planning), stress.as_ref(), Some(&outlook));
             self.planned(demand, &curves, view, &settings, &self.past, By::Plan)
         };
@@ -131,13 +133,19 @@ impl<H: History> Controller<H> {
     }
 
     /// What is expected of the stores.
-    fn outlook<'f>(&self, forecasts: &'f Forecasts, loads: &Loads, view: &PlexView<'_>) -> Outlook<'f> {
+    fn outlook<'f>(
+        &self,
+        heat: &'f Heat,
+        forecasts: &Forecasts,
+        loads: &Loads,
+        view: &PlexView<'_>,
+    ) -> Outlook<'f> {
         let curves = |store: usize| {
             let deviation = [loads.deviation(forecasts, store, 1)];
             NODES.iter().map(|(z, _)| self.curve(view, store, *z, &deviation)).collect()
         };
         Outlook {
-            heat: &forecasts.reported,
+            heat,
             curves: (0..view.stores.len()).map(curves).collect(),
             log_objective: self.settings.objective.response_ms.max(OBJECTIVE_MS_MIN).ln(),
             trust: self.ledger.trust(),
@@ -156,7 +164,8 @@ impl<H: History> Controller<H> {
             return;
         }
         let mut ledger = std::mem::take(&mut self.ledger);
-        ledger.settle(&self.outlook(forecasts, loads, view), &forecasts.last, view);
+        let outlook = self.outlook(&forecasts.reported, forecasts, loads, view);
+        ledger.settle(&outlook, &forecasts.last, view);
         self.ledger = ledger;
         if self.ledger.is_known() && self.ledger.trust() < TRUST_NOTED {
             notes.push(Note::PlansPayLittle { kept: self.ledger.trust() });
