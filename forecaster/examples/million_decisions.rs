@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use clockwork_forecaster::controller::{
-    Controller, FileId, MemoryHistory, Mode, PeriodReport, Placement, PlexView, Settings, StoreReport,
-    StoreState, StoreView,
+    Controller, FileId, MemoryHistory, Mode, PartialPeriod, PeriodReport, Placement, PlexView, Settings,
+    StoreReport, StoreState, StoreView,
 };
 
 const PERIODS: i64 = 672;
@@ -73,6 +73,24 @@ fn report(period: i64, files: u64, stores: &[StoreView], placement: &Hashed) -> 
     PeriodReport { period, stores, files, ..PeriodReport::default() }
 }
 
+/// The first sixths of a period as they are told of: files with a ten thousandth of all requests, and a new file with a share
+/// `jump` of them, at the first store.
+fn part(closed: &PeriodReport, sixths: u8, jump: f64) -> PartialPeriod {
+    let share = f64::from(sixths) / 6.0;
+    let total = closed.total() * share;
+    let counts = closed.files.iter().map(|file| (file.0, file.1 * share));
+    let mut files: Vec<(FileId, f64)> = counts.filter(|file| file.1 >= (1e-4 * total).max(8.0)).collect();
+    let unlisted = total - files.iter().map(|file| file.1).sum::<f64>();
+    let mut stores = closed.stores.clone();
+    stores.iter_mut().for_each(|store| store.requests *= share);
+    if jump > 0.0 {
+        files.push((FileId(closed.files.len() as u32), jump * total));
+        stores[0].requests += jump * total;
+        stores[0].response_ms *= 20.0;
+    }
+    PartialPeriod { period: closed.period, sixths, files, unlisted, stores }
+}
+
 fn peak_mebibytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM:"))?;
@@ -112,7 +130,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             decision.moves.len(),
             peak_mebibytes().unwrap_or(0)
         );
-        controller.observe(&report(period, files, &stores, &placement))?;
+        let closed = report(period, files, &stores, &placement);
+        let view = PlexView { stores: &stores, placement: &placement };
+        for (jump, told) in [(0.0, "as forecast"), (0.3, "a file jumps")] {
+            let open = part(&closed, if jump > 0.0 { 2 } else { 1 }, jump);
+            let (listed, began) = (open.files.len(), Instant::now());
+            let moves = controller.within(&open, &view).map_or(0, |decision| decision.moves.len());
+            let took = 1e3 * began.elapsed().as_secs_f64();
+            println!("the guard, {told}: {listed} files told of, {took:.0} ms, {moves} moves");
+        }
+        controller.observe(&closed)?;
     }
     Ok(())
 }
