@@ -18,6 +18,15 @@ fn mark(version: u8) -> u16 {
     u16::from_le_bytes([version, version.wrapping_mul(VERSION_CHECK)])
 }
 
+/// A word of data, or a part of one.
+struct Piece {
+    index: u64,
+    /// Whether the bytes that tell the version are there.
+    has_version: bool,
+    /// Bits in which it is not the word of version 0.
+    differs: u64,
+}
+
 /// The content of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
@@ -53,8 +62,7 @@ impl Content {
     /// Whether `data` is the content from byte `offset` on, in version 0.
     #[must_use]
     pub fn matches(&self, data: &[u8], offset: u64) -> bool {
-        let is_first = self.versions(data, offset, |_, version| version == 0);
-        is_first.is_some_and(|is_first| is_first)
+        self.pieces(data, offset).all(|piece| piece.differs == 0)
     }
 
     /// Whether `data` is the content from byte `offset` on, each word in any version.
@@ -73,31 +81,36 @@ impl Content {
         mut is_right: impl FnMut(u64, u8) -> bool,
     ) -> Option<bool> {
         let mut all = true;
-        let skipped = usize::try_from(offset % WORD_BYTES).unwrap_or(0);
-        let mut index = offset / WORD_BYTES;
-        let (first, rest) =
-            data.split_at(data.len().min((WORD_BYTES as usize - skipped) % WORD_BYTES as usize));
-        let mut part = |bytes: &[u8], from: usize, index: u64| -> Option<()> {
-            let mut word = [0; WORD_BYTES as usize];
-            word.get_mut(from..from + bytes.len())?.copy_from_slice(bytes);
-            let here = u64::MAX >> (64 - 8 * bytes.len()) << (8 * from);
-            let differs = (u64::from_le_bytes(word) ^ self.word(index)) & here;
-            if from > 0 || bytes.len() < 2 {
-                return (differs & !u64::from(u16::MAX) == 0).then_some(());
+        for Piece { index, has_version, differs } in self.pieces(data, offset) {
+            if has_version {
+                let version = differs as u8;
+                all &= is_right(index * WORD_BYTES, version);
+                (differs == u64::from(mark(version))).then_some(())?;
+            } else {
+                (differs & !u64::from(u16::MAX) == 0).then_some(())?;
             }
-            let version = differs as u8;
-            all &= is_right(index * WORD_BYTES, version);
-            (differs == u64::from(mark(version))).then_some(())
-        };
-        if !first.is_empty() {
-            part(first, skipped, index)?;
-            index += 1;
-        }
-        for bytes in rest.chunks(WORD_BYTES as usize) {
-            part(bytes, 0, index)?;
-            index += 1;
         }
         Some(all)
+    }
+
+    /// The words that `data` from byte `offset` on is made of, of the first and the last perhaps a part.
+    fn pieces<'d>(&self, data: &'d [u8], offset: u64) -> impl Iterator<Item = Piece> + use<'d> {
+        let content = *self;
+        let skipped = usize::try_from(offset % WORD_BYTES).unwrap_or(0);
+        let (first, rest) =
+            data.split_at(data.len().min((WORD_BYTES as usize - skipped) % WORD_BYTES as usize));
+        let begun = (!first.is_empty()).then_some((first, skipped));
+        let whole = rest.chunks(WORD_BYTES as usize).map(|bytes| (bytes, 0));
+        begun.into_iter().chain(whole).zip(offset / WORD_BYTES..).map(move |((bytes, from), index)| {
+            let mut word = [0; WORD_BYTES as usize];
+            word.iter_mut().skip(from).zip(bytes).for_each(|(place, byte)| *place = *byte);
+            let here = u64::MAX >> (64 - 8 * bytes.len()) << (8 * from);
+            Piece {
+                index,
+                has_version: from == 0 && bytes.len() > 1,
+                differs: (u64::from_le_bytes(word) ^ content.word(index)) & here,
+            }
+        })
     }
 
     fn word(&self, index: u64) -> u64 {
