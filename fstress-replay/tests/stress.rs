@@ -34,7 +34,7 @@ fn spec(fake: &Fake, transport: Transport, per_s: f64, loads: Vec<Load>) -> Stre
     spec.run.warmup = Duration::from_millis(200);
     spec.length = Duration::from_secs(1);
     spec.run.cooldown = Duration::from_millis(200);
-    spec.run.drain = Duration::from_secs(3);
+    spec.run.drain = Duration::from_secs(60);
     spec.run.lag_max = Duration::from_secs(1);
     spec
 }

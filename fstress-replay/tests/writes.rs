@@ -48,7 +48,7 @@ fn spec(fake: &Fake, model: Model, transport: Transport) -> ReplaySpec {
     let mut run = RunSpec::new(fake.address, "/export");
     run.client.transport = transport;
     run.client.connections = 2;
-    run.drain = Duration::from_secs(3);
+    run.drain = Duration::from_secs(60);
     let workload = Arc::new(Workload::of_trace(&data, 1).unwrap());
     let mut spec = ReplaySpec::new(fake.address, "/export", workload);
     (spec.run, spec.hours, spec.seconds_per_hour, spec.rate_factor) = (run, 0..3, 0.3, 1.0);
