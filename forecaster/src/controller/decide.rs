@@ -276,11 +276,13 @@ impl<H: History> Controller<H> {
     ) -> StoreForecast {
         let deviation = loads.deviation(forecasts, store, 1);
         let requests = loads.means[store][0];
-        // A lognormal load of this mean.
-        let median = requests * (-0.5 * deviation * deviation).exp();
+        // A lognormal load has its median below its mean, and where the curve is steep that tells.
+        let of_mean = (-0.5 * deviation * deviation).exp();
+        let median = requests * of_mean;
         let spread = (Z66 * deviation).exp();
         let response = |load: f64| match self.models.of(&view.stores[store].name) {
             Known::Model(fitted) => {
+                let load = load * of_mean;
                 let p = predict(fitted, load, deviation, self.settings.objective.response_ms);
                 let x = Some(self.settings.objective.response_ms);
                 let at = LoadForecast { load, log_deviation: deviation, ahead: 1 };

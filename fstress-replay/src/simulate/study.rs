@@ -28,6 +28,8 @@ pub enum Windows {
     Kept,
     /// Those on which parameters were chosen: hours 300, 400, .. 1200
     Tuning,
+    /// More to choose parameters on, which share no hour with the others: 325, 375, .. 1225
+    Between,
 }
 
 impl Windows {
@@ -35,8 +37,12 @@ impl Windows {
     #[must_use]
     pub fn starts(self) -> Vec<u32> {
         let (first, last, step) = WINDOWS;
-        let skip = if self == Self::Tuning { 0 } else { 1 };
-        (first..=last).step_by(step as usize).skip(skip).step_by(2).collect()
+        let (skip, every) = match self {
+            Self::Tuning => (0, 2 * step),
+            Self::Kept => (step, 2 * step),
+            Self::Between => (step / 2, step),
+        };
+        (first + skip..=last).step_by(every as usize).collect()
     }
 }
 
@@ -238,7 +244,12 @@ mod tests {
     fn windows_for_choosing_and_those_kept_aside_have_none_in_common() {
         let (kept, tuning) = (Windows::Kept.starts(), Windows::Tuning.starts());
         assert_eq!((kept.len(), tuning.len()), (10, 10));
-        assert!(kept.iter().all(|start| !tuning.contains(start)));
+        let between = Windows::Between.starts();
+        assert_eq!(between.len(), 19);
+        let mut hours: Vec<u32> =
+            [&kept, &tuning, &between].into_iter().flatten().flat_map(|start| *start..start + 24).collect();
+        hours.sort_unstable();
+        assert!(hours.windows(2).all(|pair| pair[0] < pair[1]));
         assert_eq!(spread(&kept, 8), [350, 450, 550, 650, 850, 950, 1050, 1150]);
         assert_eq!(spread(&kept, 99), kept);
     }
