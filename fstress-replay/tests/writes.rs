@@ -14,7 +14,7 @@ use fstress_replay::plan::{HttpClients, Model, Operation, RequestKinds, WriteSyn
 use fstress_replay::replay::{self, OnEvent, ReplaySpec};
 use fstress_replay::report::ReplayReport;
 use fstress_replay::{RunSpec, Stop};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -136,8 +136,8 @@ async fn data_that_a_server_lost_before_its_commit_is_written_again() {
     let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
     assert_all_good(&report);
     let total = &report.total;
-    // Others had data on its way when the verifier changed.
-    assert!((3..20).contains(&total.written_again), "{}", total.written_again);
+    // Others had data on its way when the verifier changed: the more, the slower the machine is.
+    assert!((3..total.writes_due).contains(&total.written_again), "{}", total.written_again);
     let counts = counts(&report);
     assert_eq!(counts[&Operation::Write], 2 * (total.writes_due + total.written_again));
     assert_eq!(counts[&Operation::Commit], total.writes_due + total.written_again);
@@ -172,10 +172,18 @@ async fn a_server_that_forgets_what_was_written_to_a_file_is_found_out() {
         replay::create_files(&spec, &quiet()).await.unwrap();
         // What an earlier run has written is as good as what was made.
         assert_all_good(&replay::run(spec.clone(), &Stop::default(), &quiet()).await.unwrap());
-        let prepared = replay::prepare(spec, &quiet()).await.unwrap();
         fake.habits(|habits| habits.forget = Some(path));
-        let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
-        let kinds = &report.total.error_kinds;
+        // While a WRITE is on its way, either version is right: a slow machine is given the time to answer between two calls.
+        let mut kinds = BTreeMap::new();
+        for seconds_per_hour in [0.3, 1.2, 4.8] {
+            spec.seconds_per_hour = seconds_per_hour;
+            let prepared = replay::prepare(spec.clone(), &quiet()).await.unwrap();
+            let report = prepared.run(Instant::now(), &Stop::default(), &quiet()).await.unwrap();
+            kinds = report.total.error_kinds;
+            if !verify || kinds.get(older).is_some_and(|count| *count > 5) {
+                break;
+            }
+        }
         if verify {
             assert_eq!(kinds.keys().collect::<Vec<_>>(), [older], "{model:?}");
             assert!(kinds[older] > 5, "{kinds:?}");

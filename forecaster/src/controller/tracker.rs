@@ -3,7 +3,8 @@
 //! Parameters are fitted once a day (oftener while the history is short); in between, periods are taken as they come. A
 //! file's share is the better of two, weighed by how well they have said its counts: the averaged gamma share
 //! ([`crate::demand::share`]), and its share at the same time of past days, which knows a nightly batch. Hot files are
-//! half that, half their own forecast.
+//! half that, half their own forecast. Spikes are taken out of what is fitted to ([`crate::series`]), so that a burst of an
+//! hour does not come again in the next day's forecast.
 //!
 //! Heat to plan with is on the safe side: for the next period the larger of a slow share (.05) of the total's forecast and
 //! the last share of it (the last count instead, where the last total was beyond the noise of its forecast), further
@@ -24,7 +25,7 @@ use crate::demand::{Demand, DemandForecast, FittedDemand, Share, Total};
 use crate::error::ForecastError;
 use crate::plan::Heat;
 use crate::series::Series;
-use crate::series::signed;
+use crate::series::{SIDE, signed, spikes, without_spikes};
 use crate::spectrum::Workspace;
 
 /// What a period weighs in the slow share.
@@ -143,7 +144,7 @@ impl Tracker {
         let demand = Demand { cycles: settings.cycles, ..Demand::recommended() };
         let start = first.saturating_mul(i64::from(settings.period_seconds));
         let series = Series::new(totals, settings.period_seconds, start)?;
-        let total_fit = demand.fit(&series, ws)?;
+        let total_fit = fit_without_spikes(&demand, &series, ws)?;
         let totals = series.values();
         let count = history.files();
         let total = Total::new(totals, &total_fit.fitted_means(), total_fit.cycles(), count)?;
@@ -240,7 +241,7 @@ impl Tracker {
             let mut counts = vec![0.0; periods];
             history.file(file, first, &mut counts);
             let series = Series::new(counts, seconds, start).ok()?;
-            Some((file, demand.fit(&series, ws).ok()?))
+            Some((file, fit_without_spikes(demand, &series, ws).ok()?))
         };
         self.hot = hottest.into_par_iter().map_init(Workspace::new, fit).flatten().collect();
         self.hot.sort_by_key(|h| h.0);
@@ -273,6 +274,7 @@ impl Tracker {
         self.missing += usize::from(total.is_nan());
         self.total.push(total, if total.is_nan() { f64::NAN } else { self.expected });
         self.total_fit.observe(total)?;
+        self.forget_spikes(history)?;
         self.expected = self.total_fit.forecast(1)?.mean()[0];
         let step = self.step_common(period, total);
         let prepared = &self.total;
@@ -294,6 +296,25 @@ impl Tracker {
             // Only counts beyond any measure are refused; the file then keeps the forecast it had.
             let _ = fitted.observe(count[0]);
         });
+        Ok(())
+    }
+
+    /// Fits the total again where one of the last periods has turned out to be a spike: it must not come again tomorrow.
+    fn forget_spikes<H: History>(&mut self, history: &H) -> Result<(), ForecastError> {
+        let cycles = self.total_fit.cycles();
+        let Some(day) = cycles.day else { return Ok(()) };
+        let window = usize::try_from(self.last.saturating_sub(self.first)).unwrap_or(0) + 1;
+        let mut totals = vec![f64::NAN; window.min(cycles.week.unwrap_or(day) + 3 * day)];
+        history.totals(self.last.saturating_sub(signed(totals.len()) - 1), &mut totals);
+        if spikes(&totals, cycles).iter().all(|spike| spike.index + SIDE + 1 < totals.len()) {
+            return Ok(());
+        }
+        let mut totals = vec![f64::NAN; window];
+        history.totals(self.first, &mut totals);
+        let seconds = self.settings.period_seconds;
+        let series = Series::new(totals, seconds, self.first.saturating_mul(i64::from(seconds)))?;
+        let demand = Demand::recommended().with_cycles(cycles);
+        self.total_fit = fit_without_spikes(&demand, &series, &mut Workspace::new())?;
         Ok(())
     }
 
@@ -467,6 +488,20 @@ impl Tracker {
         }
         planning
     }
+}
+
+/// A fit that takes no spike for a cycle.
+fn fit_without_spikes(
+    demand: &Demand,
+    series: &Series,
+    ws: &mut Workspace,
+) -> Result<FittedDemand, ForecastError> {
+    let fitted = demand.fit(series, ws)?;
+    let Some(cleaned) = without_spikes(series.values(), fitted.cycles()) else { return Ok(fitted) };
+    let cleaned = Series::new(cleaned, series.period_seconds(), series.start_seconds())?;
+    // The cycles were found in what there is, not in what is left.
+    let demand = fitted.cycles().day.map_or(*demand, |_| demand.with_cycles(fitted.cycles()));
+    demand.fit(&cleaned, ws)
 }
 
 /// Standard deviations of a total on the log scale, from its 66 % intervals.

@@ -4,8 +4,10 @@
 //! router that was down has seen nothing, a quiet night has seen zero requests.
 
 mod cycles;
+mod spikes;
 
 pub use cycles::{CYCLE_PERIODS_MIN, Cycles};
+pub(crate) use spikes::{SIDE, spikes, without_spikes};
 
 use crate::error::ForecastError;
 
