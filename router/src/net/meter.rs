@@ -13,8 +13,7 @@ impl Meter for Recorder {
     }
 
     fn reply(&mut self, token: FileToken, answered: Answered) {
-        let Answered { store, class, response, failed, bytes_read, bytes_written } = answered;
-        let response_us = u64::try_from(response.as_micros()).unwrap_or(u64::MAX);
+        let Answered { store, class, response_us, failed, bytes_read, bytes_written } = answered;
         Self::reply(self, token, store, class, response_us, failed, bytes_read, bytes_written);
     }
 

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::{Client, DATAGRAM_TRANSFER_BYTES_MAX, Outlet, Switch, Verdict};
 use clockwork_placement::{HandleHash, Routed, StoreId, read_point};
 use clockwork_wire::nfs3::{self, Arguments, Procedure, status};
-use clockwork_wire::{answer, mount, rpc};
+use clockwork_wire::{Span, answer, mount, rpc};
 use std::sync::atomic::Ordering;
 
 /// `stable_how` of a WRITE (RFC 1813 section 3.3.7).
@@ -25,8 +25,12 @@ pub(crate) fn writes(procedure: Procedure) -> bool {
 struct Read<'a> {
     call: &'a rpc::Call,
     procedure: Procedure,
-    arguments: Arguments,
+    arguments: &'a Arguments,
+    /// The handle that the call goes by.
+    handle: Span,
     hash: HandleHash,
+    /// Of an idempotent call: by what its repeats are known while it waits for its reply.
+    progress: Option<u64>,
     /// Where the table sends the handle.
     store: Option<StoreId>,
     /// Of a READ of a replicated file: the store whose turn it is.
@@ -120,20 +124,21 @@ impl<M: Meter> Switch<M> {
                 .answer(client, out, |reply| answer::auth_error(reply, call.xid, answer::AUTH_TOOWEAK));
         }
         let parsed = nfs3::arguments(procedure, message, call.arguments);
-        let Some((arguments, handle)) = parsed.ok().and_then(|a| a.handle().map(|h| (a, h))) else {
+        let arguments = parsed.as_ref().ok();
+        let Some((arguments, handle)) = arguments.and_then(|a| a.handle().map(|handle| (a, handle))) else {
             self.counters.garbage_arguments += 1;
             return self.answer(client, out, |reply| answer::garbage_args(reply, call.xid));
         };
-        let handle = &message[handle];
         let table = self.routes.load();
-        let hash = table.hash(handle);
-        let Routed { store, replicas } = table.lookup(handle, hash);
+        let hash = table.hash(&message[handle.clone()]);
+        let Routed { store, replicas } = table.lookup(&message[handle.clone()], hash);
         let reader = match (procedure, replicas) {
             (Procedure::Read, Some(replicas)) => table.reader(replicas, read_point(hash, call.xid)),
             _ => None,
         };
         let replicated = replicas.is_some();
-        let read = Read { call, procedure, arguments, hash, store, reader, replicated };
+        let progress = procedure.is_idempotent().then(|| self.progress_key(client, call.xid));
+        let read = Read { call, procedure, arguments, handle, hash, progress, store, reader, replicated };
         self.routable_call(now, client, &read, message, out)
     }
 
@@ -145,21 +150,20 @@ impl<M: Meter> Switch<M> {
         message: &mut [u8],
         out: &mut impl Outlet,
     ) -> Verdict {
-        if read.procedure.is_idempotent() && self.is_in_progress(client, read, message) {
-            self.counters.absorbed += 1;
-            return Verdict::Absorbed;
-        }
-        let ticket = if read.procedure.is_idempotent() {
-            None
-        } else {
-            match self.first_seen(now, client, read, message) {
+        let ticket = match read.progress {
+            Some(key) if self.is_in_progress(key, read, message) => {
+                self.counters.absorbed += 1;
+                return Verdict::Absorbed;
+            }
+            Some(_) => None,
+            None => match self.first_seen(now, client, read, message) {
                 Ok(ticket) => Some(ticket),
                 Err(Some(reply)) => return self.replay(client, &reply, out),
                 Err(None) => {
                     self.counters.absorbed += 1;
                     return Verdict::Absorbed;
                 }
-            }
+            },
         };
         // Only now: a repeat needs no room, and must not hear that it failed when it has run.
         if self.pending.len() == self.pending.capacity() {
@@ -200,16 +204,18 @@ impl<M: Meter> Switch<M> {
 
     /// Whether the same call of the same client waits for its reply already. The call kept for the store is compared
     /// from behind the XID to the end of the handle; what comes later may have been lowered.
-    fn is_in_progress(&self, client: &Client, read: &Read<'_>, message: &[u8]) -> bool {
-        let Some(&xid) = self.in_progress.get(&self.progress_key(client, read.call.xid)) else {
-            return false;
-        };
+    #[inline]
+    fn is_in_progress(&self, key: u64, read: &Read<'_>, message: &[u8]) -> bool {
+        self.in_progress.get(key).is_some_and(|xid| self.is_repeat(xid, read, message))
+    }
+
+    fn is_repeat(&self, xid: u32, read: &Read<'_>, message: &[u8]) -> bool {
         let Some(slot) = self.pending.get(xid) else { return false };
         let sent = match &slot.place {
             Place::Sent { link, at, .. } => self.links[usize::from(link.0)].log.call(*at),
             Place::Held(message) => message,
         };
-        let end = read.arguments.handle().map_or(message.len(), |handle| handle.end);
+        let end = read.handle.end;
         slot.procedure == read.procedure
             && sent.len() == message.len()
             && sent.get(4..end) == message.get(4..end)
@@ -235,10 +241,10 @@ impl<M: Meter> Switch<M> {
     }
 
     fn route(&mut self, now: Time, read: &Read<'_>, message: &mut [u8]) -> Route {
-        let Some(span) = read.arguments.handle() else { return Route::Nowhere(status::JUKEBOX) };
+        let span = read.handle.clone();
         let table = |handle: &[u8]| self.shared.table.load().route(handle, read.hash);
         let nowhere = Route::Nowhere(status::JUKEBOX);
-        match read.arguments {
+        match *read.arguments {
             Arguments::Write { stable, stable_at, offset, .. } if stable != FILE_SYNC => {
                 let handle = &message[span];
                 let credential = &message[read.call.credential.clone()];
@@ -287,7 +293,6 @@ impl<M: Meter> Switch<M> {
 
     /// A listing goes on at the store that issued its cookie; elsewhere only where the stores number cookies alike.
     fn route_listing(&self, read: &Read<'_>, message: &mut [u8], verifier_at: usize) -> Route {
-        let Some(span) = read.arguments.handle() else { return Route::Nowhere(status::JUKEBOX) };
         let verifier = &mut message[verifier_at..verifier_at + 8];
         let mut tagged = [0; 8];
         tagged.copy_from_slice(verifier);
@@ -303,7 +308,7 @@ impl<M: Meter> Switch<M> {
         match issued_by {
             Some(store) if is_there(&table, store) => Route::Store(store, PinDebt::None),
             Some(_) if !self.shared.cookies_alike() => Route::Nowhere(status::BAD_COOKIE),
-            _ => match table.route(&message[span], read.hash) {
+            _ => match table.route(&message[read.handle.clone()], read.hash) {
                 Some(store) => Route::Store(store, PinDebt::None),
                 None => Route::Nowhere(status::JUKEBOX),
             },
@@ -319,7 +324,7 @@ impl<M: Meter> Switch<M> {
         (store, pin, ticket): (StoreId, PinDebt, Option<Ticket>),
         out: &mut impl Outlet,
     ) -> Verdict {
-        let length = self.lower(client, store, &read.arguments, message);
+        let length = self.lower(client, store, read.arguments, message);
         let message = &mut message[..length];
         let Some(xid) = self.pending.vacancy() else {
             // The caller has looked for room already.
@@ -335,10 +340,9 @@ impl<M: Meter> Switch<M> {
             self.counters.turned_away_held += 1;
             return self.fail(client, read, status::JUKEBOX, out);
         };
-        let handle = read.arguments.handle().map_or(&[][..], |span| &message[span]);
+        let handle = &message[read.handle.clone()];
         let token = self.meter.call(store, read.procedure.class(), handle, read.hash);
-        if ticket.is_none() {
-            let key = self.progress_key(client, client_xid);
+        if let Some(key) = read.progress {
             self.in_progress.insert(key, xid);
         }
         self.pending.insert(Slot {
@@ -363,8 +367,9 @@ impl<M: Meter> Switch<M> {
     }
 
     fn settle_pin_failed(&self, read: &Read<'_>, message: &[u8], pin: PinDebt) {
-        if let (PinDebt::Write { token, .. }, Some(span)) = (pin, read.arguments.handle()) {
-            self.shared.pins.wrote(&message[span], read.hash, token, crate::pins::Wrote::Failed);
+        if let PinDebt::Write { token, .. } = pin {
+            let handle = &message[read.handle.clone()];
+            self.shared.pins.wrote(handle, read.hash, token, crate::pins::Wrote::Failed);
         }
     }
 

@@ -26,6 +26,7 @@ pub mod send_log;
 pub mod time;
 
 mod calls;
+mod in_progress;
 mod links;
 mod moves;
 mod pending;
@@ -51,8 +52,7 @@ use duplicates::{ConnectionId, Origin, Peer};
 use meter::Meter;
 use send_log::SendLog;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -225,22 +225,6 @@ counters! {
     replica_reads,
 }
 
-/// Keys that are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        // Only u64 keys exist; they come through write_u64.
-    }
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
 /// One connection to a store.
 #[derive(Debug)]
 struct Link {
@@ -287,7 +271,7 @@ pub struct Switch<M: Meter> {
     limits: SwitchLimits,
     pending: pending::Pending<M::Token>,
     /// Idempotent calls in progress, by client and client's XID.
-    in_progress: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    in_progress: in_progress::InProgress,
     links: Vec<Link>,
     stores: Vec<StoreQueue>,
     held_bytes: usize,
@@ -317,7 +301,7 @@ impl<M: Meter> Switch<M> {
             shared,
             limits,
             pending: pending::Pending::new(limits.pending_calls_max, first_xid),
-            in_progress: HashMap::default(),
+            in_progress: in_progress::InProgress::default(),
             links: Vec::new(),
             stores,
             held_bytes: 0,

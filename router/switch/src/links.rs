@@ -161,13 +161,15 @@ impl<M: Meter> Switch<M> {
             return None;
         }
         // Several links share the calls by their XID, which only ever counts up.
-        let turn = xid as usize;
-        let count = queue.links.len();
-        let link = (0..count)
-            .map(|i| queue.links[(turn + i) % count])
-            .find(|link| self.links[usize::from(link.0)].up && own.is_none_or(|own| own == *link))?;
+        let (before, from) = match &queue.links[..] {
+            one @ [_] => (&[][..], one),
+            several => several.split_at(xid as usize % several.len().max(1)),
+        };
+        let mut links = from.iter().chain(before);
+        let link =
+            *links.find(|link| self.links[usize::from(link.0)].up && own.is_none_or(|own| own == **link))?;
         let entry = &mut self.links[usize::from(link.0)];
-        let at = entry.log.push(&[message]).ok()?;
+        let at = entry.log.push_call(message).ok()?;
         queue.outstanding += 1;
         queue.window.sent(message.len());
         // A duplicate cache drops a repeat of what still runs, and the reply then goes to the connection that is lost: a
@@ -189,7 +191,17 @@ impl<M: Meter> Switch<M> {
     }
 
     /// Sends held calls of `store` while it has a link and room: first those that wait for a certain link.
+    #[inline]
     pub(crate) fn pump(&mut self, now: Time, store: StoreId, out: &mut impl Outlet) {
+        let queue = &self.stores[store.index()];
+        let own = |link: &LinkId| !self.links[usize::from(link.0)].held.is_empty();
+        // After every reply, and mostly there is nothing.
+        if !queue.held.is_empty() || queue.links.iter().any(own) {
+            self.pump_held(now, store, out);
+        }
+    }
+
+    fn pump_held(&mut self, now: Time, store: StoreId, out: &mut impl Outlet) {
         for i in 0..self.stores[store.index()].links.len() {
             let link = self.stores[store.index()].links[i];
             self.pump_queue(now, (store, Some(link)), out);

@@ -2,7 +2,6 @@
 
 use clockwork_placement::{HandleHash, StoreId};
 use clockwork_wire::nfs3::Class;
-use std::time::Duration;
 
 /// One call that was answered, for the measurement.
 #[derive(Clone, Copy, Debug)]
@@ -11,8 +10,8 @@ pub struct Answered {
     pub store: StoreId,
     /// Read, write or metadata.
     pub class: Class,
-    /// From the call's arrival at the router until the reply's.
-    pub response: Duration,
+    /// From the call's arrival at the router until the reply's, microseconds.
+    pub response_us: u64,
     /// There was no usable answer: the RPC layer refused the call, or it was given up or moved to another store.
     pub failed: bool,
     /// Bytes of file data read.

@@ -128,7 +128,7 @@ impl<M: Meter> Switch<M> {
         let answered = Answered {
             store: slot.store,
             class: slot.procedure.class(),
-            response: now.since(slot.since),
+            response_us: now.micros_since(slot.since),
             failed: true,
             bytes_read: 0,
             bytes_written: 0,
@@ -147,9 +147,7 @@ impl<M: Meter> Switch<M> {
         self.counters.listings_lost += 1;
         if let Purpose::Client(client) = slot.purpose {
             let key = self.progress_key(&client, slot.client_xid);
-            if self.in_progress.get(&key) == Some(&xid) {
-                self.in_progress.remove(&key);
-            }
+            self.in_progress.remove(key, xid);
             let (client_xid, procedure) = (slot.client_xid, slot.procedure);
             self.answer(&client, out, |reply| {
                 nfs3::failure(reply, client_xid, procedure, status::BAD_COOKIE)

@@ -50,7 +50,7 @@ impl<M: Meter> Switch<M> {
             self.counters.late_replies += u64::from(body.is_some());
             return;
         }
-        let Some(slot) = self.pending.remove(xid) else { return };
+        let Some(mut slot) = self.pending.remove(xid) else { return };
         let mut error;
         let (record, results) = match body {
             Some(rpc::ReplyBody::Accepted { stat: 0, results }) => {
@@ -67,15 +67,15 @@ impl<M: Meter> Switch<M> {
         let store = slot.store;
         let queue = &mut self.stores[store.index()];
         queue.outstanding = queue.outstanding.saturating_sub(1);
-        if let Place::Sent { at, .. } = slot.place {
-            queue.window.answered(now, at.length());
-        }
         let place = match slot.place {
             Place::Sent { link, at, .. } => Some((link, at)),
             Place::Held(_) => None,
         };
+        if let Some((_, at)) = place {
+            queue.window.answered(now, at.length());
+        }
         let suspect = slot.losses.suspect();
-        self.replied(now, slot, &ReadReply { results }, record, out);
+        self.replied(now, &mut slot, &ReadReply { results }, record, out);
         if let Some((link, at)) = place {
             self.links[usize::from(link.0)].log.release(at);
         }
@@ -90,30 +90,45 @@ impl<M: Meter> Switch<M> {
     pub(crate) fn refused(
         &mut self,
         now: Time,
-        slot: Slot<M::Token>,
+        mut slot: Slot<M::Token>,
         record: &mut [u8],
         out: &mut impl Outlet,
     ) {
-        self.replied(now, slot, &ReadReply { results: None }, record, out);
+        self.replied(now, &mut slot, &ReadReply { results: None }, record, out);
     }
 
     fn replied(
         &mut self,
         now: Time,
-        mut slot: Slot<M::Token>,
+        slot: &mut Slot<M::Token>,
+        read: &ReadReply,
+        record: &mut [u8],
+        out: &mut impl Outlet,
+    ) {
+        let client = match &slot.purpose {
+            Purpose::Client(client) => *client,
+            Purpose::Resolve(_) | Purpose::Commit { .. } => {
+                return self.replied_to_router(now, slot, read, record, out);
+            }
+        };
+        if slot.maybe_ran && self.in_doubt(now, slot, &client, read, record, out) {
+            return;
+        }
+        self.finish(now, slot, &client, read, record, out);
+    }
+
+    /// Takes the reply to a call that the router has made itself.
+    fn replied_to_router(
+        &mut self,
+        now: Time,
+        slot: &mut Slot<M::Token>,
         read: &ReadReply,
         record: &mut [u8],
         out: &mut impl Outlet,
     ) {
         match std::mem::replace(&mut slot.purpose, Purpose::Commit { handle: Box::default() }) {
-            Purpose::Client(client) => {
-                slot.purpose = Purpose::Client(client);
-                if slot.maybe_ran && self.in_doubt(now, &mut slot, &client, read, record, out) {
-                    return;
-                }
-                self.finish(now, &mut slot, &client, read, record, out);
-            }
-            Purpose::Resolve(resolution) => self.looked(now, &slot, *resolution, record, out),
+            Purpose::Client(_) => {}
+            Purpose::Resolve(resolution) => self.looked(now, slot, *resolution, record, out),
             Purpose::Commit { handle } => {
                 if let PinDebt::Commit { token, offset, count } = slot.pin {
                     let ok = read.status() == Some(status::OK);
@@ -152,7 +167,7 @@ impl<M: Meter> Switch<M> {
         let answered = Answered {
             store: slot.store,
             class: slot.procedure.class(),
-            response: now.since(slot.since),
+            response_us: now.micros_since(slot.since),
             failed: read.results.is_none(),
             bytes_read,
             bytes_written,
@@ -168,16 +183,21 @@ impl<M: Meter> Switch<M> {
             }
             None => {
                 let key = self.progress_key(client, slot.client_xid);
-                if self.in_progress.get(&key) == Some(&slot.xid) {
-                    self.in_progress.remove(&key);
-                }
+                self.in_progress.remove(key, slot.xid);
             }
         }
         self.counters.replies += 1;
         out.reply(client, record);
     }
 
+    #[inline]
     fn settle_pin(&self, slot: &Slot<M::Token>, read: &ReadReply) {
+        if !matches!(slot.pin, PinDebt::None) {
+            self.settle_debt(slot, read);
+        }
+    }
+
+    fn settle_debt(&self, slot: &Slot<M::Token>, read: &ReadReply) {
         let Some((call, handle)) = self.call_and_handle(slot) else { return };
         let handle = &call[handle];
         match slot.pin {
@@ -216,6 +236,7 @@ impl<M: Meter> Switch<M> {
     }
 
     /// Learns the names of handles from replies that show them.
+    #[inline]
     fn learn(&mut self, slot: &Slot<M::Token>, read: &ReadReply, record: &[u8]) {
         let shows = matches!(
             read.results,
@@ -223,10 +244,13 @@ impl<M: Meter> Switch<M> {
                 Results::Lookup { .. } | Results::Made { handle: Some(_), .. } | Results::Readdirplus { .. }
             )
         );
-        let Place::Sent { link, at, .. } = slot.place else { return };
-        if !shows {
-            return;
+        if shows {
+            self.learn_names(slot, read, record);
         }
+    }
+
+    fn learn_names(&mut self, slot: &Slot<M::Token>, read: &ReadReply, record: &[u8]) {
+        let Place::Sent { link, at, .. } = slot.place else { return };
         let Self { links, meter, .. } = self;
         let call = links[usize::from(link.0)].log.call(at);
         let Ok(header) = rpc::parse_call(call) else { return };
@@ -255,14 +279,16 @@ impl<M: Meter> Switch<M> {
     /// Rewrites the fields that a virtual NAS must own.
     fn own_fields(&self, slot: &Slot<M::Token>, read: &ReadReply, record: &mut [u8]) {
         let store = slot.store;
-        let now = self.shared.stores.get(store.index()).map_or(0, StoreFacts::epoch);
+        let epoch_now = || self.shared.stores.get(store.index()).map_or(0, StoreFacts::epoch);
         match read.results {
             Some(Results::Write { verifier_at, .. }) => {
-                let sent = if let Place::Sent { epoch, .. } = slot.place { epoch } else { now };
+                let sent = if let Place::Sent { epoch, .. } = slot.place { epoch } else { epoch_now() };
                 rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, sent, own));
             }
             Some(Results::Commit { verifier_at }) => {
-                rewrite_verifier(record, verifier_at, |own| self.shared.write_verifier(store, now, own));
+                rewrite_verifier(record, verifier_at, |own| {
+                    self.shared.write_verifier(store, epoch_now(), own)
+                });
             }
             Some(Results::Readdir { verifier_at, .. } | Results::Readdirplus { verifier_at, .. }) => {
                 rewrite_verifier(record, verifier_at, |own| self.shared.listings.tag(store, own));

@@ -138,6 +138,21 @@ impl SendLog {
         Ok(position)
     }
 
+    /// Appends a record: its mark, and the call in one piece.
+    ///
+    /// # Errors
+    /// As [`SendLog::push`].
+    #[inline]
+    pub fn push_call(&mut self, call: &[u8]) -> Result<LogPosition, LogFull> {
+        let (mut position, mark) = self.admit(call.len(), self.bytes_max)?;
+        let (number, chunk) = self.chunk_with_room(MARK_BYTES + call.len());
+        position.place(number, chunk.data.len());
+        chunk.data.extend_from_slice(&mark);
+        chunk.data.extend_from_slice(call);
+        self.appended(number, MARK_BYTES + call.len());
+        Ok(position)
+    }
+
     /// The call at `position`, without its mark. Empty if the position is not of this log.
     #[must_use]
     pub fn call(&self, position: LogPosition) -> &[u8] {

@@ -14,7 +14,14 @@ impl Time {
     /// How long after `earlier` this is; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_micros(self.0.saturating_sub(earlier.0))
+        Duration::from_micros(self.micros_since(earlier))
+    }
+
+    /// The same in whole microseconds.
+    #[inline]
+    #[must_use]
+    pub fn micros_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 }
 
