@@ -5,6 +5,7 @@ use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
 use super::mmsg::{HEADROOM, ReceiveBatch};
 use super::ports::Ports;
 use super::shard::{Inner, Shard};
+use super::signal::Signal;
 use crate::heat::Recorder;
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
@@ -20,7 +21,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Notify;
 
 /// How long a client that has closed its sending side still gets the replies that it waits for.
 const HALF_CLOSED_MAX: Duration = Duration::from_secs(30);
@@ -89,10 +89,10 @@ async fn write_blocked(
     stream: Rc<TcpStream>,
     slot: usize,
     connection: ConnectionId,
-    blocked: Rc<Notify>,
+    blocked: Rc<Signal>,
 ) {
     loop {
-        blocked.notified().await;
+        blocked.raised().await;
         match tokio::time::timeout(STALLED_MAX, stream.writable()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return,
@@ -109,7 +109,7 @@ struct StreamClient {
     slot: usize,
     connection: ConnectionId,
     peer: SocketAddr,
-    room: Rc<Notify>,
+    room: Rc<Signal>,
 }
 
 impl StreamClient {
@@ -141,7 +141,7 @@ impl StreamClient {
         let admitted = self.shard.desk.admits(self.peer);
         loop {
             while !self.has_room()? {
-                self.room.notified().await;
+                self.room.raised().await;
             }
             match self.read_once(&mut inbound, admitted)? {
                 Received::Closed => return Ok(()),
@@ -194,7 +194,7 @@ impl StreamClient {
                     }
                     _ => return,
                 }
-                self.room.notified().await;
+                self.room.raised().await;
             }
         };
         // Whoever has not taken its replies by then is not there any more.
@@ -235,12 +235,12 @@ impl RecordSink for Calls<'_> {
 /// Bytes that the reply to a call may take beyond the usual few hundred: READ, READDIR and READDIRPLUS end in what the
 /// client takes (RFC 1813 sections 3.3.6, 3.3.16, 3.3.17).
 fn reply_bytes(message: &[u8]) -> u32 {
-    let word = |at: usize| xdr::u32_at(message, at).unwrap_or(0);
-    let procedure = Procedure::from_u32(word(20)).filter(|_| word(12) == nfs3::PROGRAM);
-    match procedure {
-        Some(Procedure::Read | Procedure::Readdir | Procedure::Readdirplus) => word(message.len() - 4),
-        _ => 0,
-    }
+    const ENDS_IN_BYTES: [Procedure; 3] = [Procedure::Read, Procedure::Readdir, Procedure::Readdirplus];
+    let (Some(head), Some(last)) = (message.first_chunk::<24>(), message.last_chunk::<4>()) else { return 0 };
+    let word = |at: usize| xdr::u32_at(head, at);
+    let ends_in_bytes = word(12) == Some(nfs3::PROGRAM)
+        && ENDS_IN_BYTES.iter().any(|procedure| word(20) == Some(procedure.number()));
+    if ends_in_bytes { u32::from_be_bytes(*last) } else { 0 }
 }
 
 impl Drop for StreamClient {

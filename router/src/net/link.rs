@@ -5,6 +5,7 @@ use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable
 use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
 use super::seldom::Seldom;
 use super::shard::{Inner, Shard};
+use super::signal::Signal;
 use crate::heat::Recorder;
 use clockwork_placement::StoreId;
 use clockwork_switch::send_log::SendLog;
@@ -19,7 +20,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
-use tokio::sync::Notify;
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_LAST: Duration = Duration::from_secs(2);
@@ -55,9 +55,9 @@ pub(crate) struct LinkPort {
     socket: Option<LinkSocket>,
     sender: Sender,
     blocked: bool,
-    writable: Rc<Notify>,
+    writable: Rc<Signal>,
     /// The connection is to be given up.
-    cut: Rc<Notify>,
+    cut: Rc<Signal>,
     /// Something has come from the store over this connection.
     heard: bool,
 }
@@ -77,7 +77,7 @@ impl LinkPort {
             let _ = socket2::SockRef::from(&**stream).set_linger(Some(Duration::ZERO));
         }
         if self.socket.take().is_some() {
-            self.cut.notify_one();
+            self.cut.raise();
         }
     }
 
@@ -97,7 +97,7 @@ impl LinkPort {
         };
         if !done {
             self.blocked = true;
-            self.writable.notify_one();
+            self.writable.raise();
         }
     }
 }
@@ -212,18 +212,21 @@ impl LinkSocket {
             (Rc::clone(&port.writable), Rc::clone(&port.cut))
         };
         let given_up = async || {
-            cut.notified().await;
+            cut.raised().await;
             InboundError::from(io::Error::from(io::ErrorKind::ConnectionAborted))
         };
         let error = match &reader {
+            // In this order, since one of three is mostly the one that is meant.
             Self::Stream(stream) => tokio::select! {
-                error = given_up() => error,
+                biased;
                 error = read_stream(shard, link, stream) => error,
+                error = given_up() => error,
                 error = write_blocked(shard, link, &blocked, || stream.writable()) => error,
             },
             Self::Datagram(socket) => tokio::select! {
-                error = given_up() => error,
+                biased;
                 error = read_datagrams(shard, link, socket) => error,
+                error = given_up() => error,
                 error = write_blocked(shard, link, &blocked, || socket.writable()) => error,
             },
         };
@@ -239,11 +242,11 @@ impl LinkSocket {
 async fn write_blocked<F: Future<Output = io::Result<()>>>(
     shard: &Rc<Shard>,
     link: LinkId,
-    blocked: &Notify,
+    blocked: &Signal,
     writable: impl Fn() -> F,
 ) -> InboundError {
     loop {
-        blocked.notified().await;
+        blocked.raised().await;
         if let Err(error) = writable().await {
             return error.into();
         }

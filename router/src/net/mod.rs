@@ -20,6 +20,7 @@ mod portmap;
 mod ports;
 mod seldom;
 mod shard;
+mod signal;
 
 pub use link::{LinkSpec, may_bind_reserved_port};
 pub use listen::{ListenError, Listeners, listen};

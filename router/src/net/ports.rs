@@ -5,13 +5,14 @@ use super::batch::{Lists, Run};
 use super::datagrams::DatagramPort;
 use super::mmsg;
 use super::outbound::Outbound;
+use super::signal::Signal;
 use super::{Command, Mail};
 use clockwork_switch::duplicates::{ConnectionId, Origin, Peer};
 use clockwork_switch::{Client, LinkId, Outlet};
 use slab::Slab;
 use std::rc::Rc;
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 /// From this size on replies that lie side by side are written from where they lie, instead of being queued.
 pub(super) const DIRECT_BYTES_MIN: usize = 16 << 10;
@@ -34,9 +35,9 @@ pub(crate) struct StreamPort {
     /// What [`Ports::kept_bytes`] holds of this connection.
     counted_bytes: usize,
     /// The reader waits until there is room for more calls.
-    pub(crate) room: Rc<Notify>,
+    pub(crate) room: Rc<Signal>,
     /// The writer waits until the connection takes more bytes.
-    pub(crate) writable: Rc<Notify>,
+    pub(crate) writable: Rc<Signal>,
     /// The reader is waiting.
     pub(crate) reader_waits: bool,
     blocked: bool,
@@ -47,14 +48,17 @@ pub(crate) struct StreamPort {
 impl StreamPort {
     fn wake_reader(&mut self) {
         if std::mem::take(&mut self.reader_waits) {
-            self.room.notify_one();
+            self.room.raise();
         }
     }
 
     fn answered(&mut self, bytes: u32, kept: &mut usize) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.asked_bytes = self.asked_bytes.saturating_sub(bytes as usize);
-        self.count(kept);
+        // Most replies are short, and nothing is kept for them.
+        if bytes > 0 {
+            self.asked_bytes = self.asked_bytes.saturating_sub(bytes as usize);
+            self.count(kept);
+        }
     }
 
     /// Brings `kept`, the bytes of all connections, up to date with this one.
@@ -94,7 +98,7 @@ pub(crate) struct Ports {
     dirty_links_before: usize,
     pub(super) look: Look,
     pub(super) gained: bool,
-    flush: Rc<Notify>,
+    flush: Rc<Signal>,
     /// The flusher has been told.
     flush_due: bool,
     /// Empty lists for the next read's replies.
@@ -107,7 +111,7 @@ pub(crate) struct Ports {
 impl Ports {
     pub(crate) fn new(
         shard: u16,
-        flush: Rc<Notify>,
+        flush: Rc<Signal>,
         mailboxes: Rc<[mpsc::UnboundedSender<Command>]>,
     ) -> Self {
         Self {
@@ -136,8 +140,8 @@ impl Ports {
             in_flight: 0,
             asked_bytes: 0,
             counted_bytes: 0,
-            room: Rc::new(Notify::new()),
-            writable: Rc::new(Notify::new()),
+            room: Rc::default(),
+            writable: Rc::default(),
             reader_waits: false,
             blocked: false,
             dirty: None,
@@ -160,8 +164,10 @@ impl Ports {
     pub(crate) fn expect_reply(&mut self, slot: usize, bytes: u32) {
         if let Some(port) = self.streams.get_mut(slot) {
             port.in_flight += 1;
-            port.asked_bytes += bytes as usize;
-            port.count(&mut self.kept_bytes);
+            if bytes > 0 {
+                port.asked_bytes += bytes as usize;
+                port.count(&mut self.kept_bytes);
+            }
         }
     }
 
@@ -224,7 +230,7 @@ impl Ports {
 
     pub(super) fn want_flush(&mut self) {
         if !std::mem::replace(&mut self.flush_due, true) {
-            self.flush.notify_one();
+            self.flush.raise();
         }
     }
 
@@ -306,7 +312,7 @@ impl Ports {
                 Ok(()) if port.out.is_empty() => port.wake_reader(),
                 Ok(()) => {
                     port.blocked = true;
-                    port.writable.notify_one();
+                    port.writable.raise();
                 }
                 Err(_) => port.broken = true,
             }

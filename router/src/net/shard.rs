@@ -5,6 +5,7 @@ use super::link::{LinkPort, LinkSpec, run_link};
 use super::listen::Listeners;
 use super::ports::{PortCounters, Ports};
 use super::seldom::Seldom;
+use super::signal::Signal;
 use super::{Command, Desk};
 use crate::heat::{Recorder, ShardPeriod, StoreTotals};
 use clockwork_placement::StoreId;
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::LocalSet;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{mpsc, oneshot};
 
 /// How often a shard looks for what is due: datagrams to send again, pins to commit.
 const TICK: Duration = Duration::from_millis(50);
@@ -117,7 +118,7 @@ pub(crate) struct Shard {
     pub(crate) connections: Arc<AtomicUsize>,
     connection_ids: Arc<AtomicU64>,
     origin: Instant,
-    flush: Rc<Notify>,
+    flush: Rc<Signal>,
 }
 
 pub(crate) struct Inner {
@@ -144,7 +145,7 @@ impl Shard {
         let mut lookout = Lookout::default();
         let mut dirty = Vec::new();
         loop {
-            self.flush.notified().await;
+            self.flush.raised().await;
             // The tasks that were ready in this round have run by now.
             if lookout.pays() {
                 self.inner.borrow_mut().ports.look();
@@ -338,12 +339,22 @@ pub fn spawn(specs: Vec<ShardSpec>) -> std::io::Result<Vec<ShardHandle>> {
     let (senders, receivers): (Vec<_>, Vec<_>) = specs.iter().map(|_| mpsc::unbounded_channel()).unzip();
     let mut handles = Vec::new();
     for (number, (spec, receiver)) in specs.into_iter().zip(receivers).enumerate() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mailboxes = senders.clone();
         let number = u16::try_from(number).unwrap_or(u16::MAX);
+        let (made, runtime_made) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name(format!("shard-{number}")).spawn(move || {
-            LocalSet::new().block_on(&runtime, run(number, spec, receiver, mailboxes));
+            // Its tasks never leave the thread, and it knows: a `LocalSet` on a runtime for tasks that may would be a second
+            // queue, with every wake-up through both.
+            let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+            match runtime {
+                Ok(runtime) => {
+                    let _ = made.send(Ok(()));
+                    runtime.block_on(run(number, spec, receiver, mailboxes));
+                }
+                Err(error) => drop(made.send(Err(error))),
+            }
         })?;
+        runtime_made.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))?;
         handles.push(ShardHandle {
             commands: senders[usize::from(number)].clone(),
             thread: Mutex::new(Some(thread)),
@@ -358,7 +369,7 @@ async fn run(
     mut commands: mpsc::UnboundedReceiver<Command>,
     mailboxes: Vec<mpsc::UnboundedSender<Command>>,
 ) {
-    let flush = Rc::new(Notify::new());
+    let flush = Rc::new(Signal::default());
     let mut switch = Switch::new(number, spec.shared, spec.limits, spec.first_xid, spec.recorder);
     let links: Vec<(LinkId, LinkSpec)> =
         spec.links.into_iter().map(|link| (switch.add_link(link.store), link)).collect();
