@@ -34,6 +34,9 @@ struct Slot {
 
 const FREE: Slot = Slot { tag: 0, entry: EMPTY };
 
+/// Begins with a pair of cache lines and fills it: a call on a file that has not been touched for a while waits for memory
+/// once.
+#[repr(align(128))]
 struct Entry {
     hash: u64,
     counts: FileCounts,
@@ -43,6 +46,8 @@ struct Entry {
     idle_periods: Option<u16>,
     handle: Handle,
 }
+
+const _: () = assert!(size_of::<Entry>() == 128);
 
 /// One file's counters at the end of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use crate::duplicates::{self, Seen, Ticket};
 use crate::listings::Untagged;
 use crate::meter::Meter;
-use crate::pending::{PinDebt, Place, Purpose, Slot};
+use crate::pending::{PinDebt, Place, Purpose, Repeats, Slot};
 use crate::shared::is_there;
 use crate::suspects::Losses;
 use crate::time::Time;
@@ -342,9 +342,14 @@ impl<M: Meter> Switch<M> {
         };
         let handle = &message[read.handle.clone()];
         let token = self.meter.call(store, read.procedure.class(), handle, read.hash);
-        if let Some(key) = read.progress {
-            self.in_progress.insert(key, xid);
-        }
+        let repeats = match (ticket, read.progress) {
+            (Some(ticket), _) => Repeats::Ticket(ticket),
+            (None, Some(key)) => {
+                self.in_progress.insert(key, xid);
+                Repeats::Progress(key)
+            }
+            (None, None) => Repeats::None,
+        };
         self.pending.insert(Slot {
             xid,
             client_xid,
@@ -357,7 +362,7 @@ impl<M: Meter> Switch<M> {
             sends: 1,
             losses: Losses::default(),
             hash: read.hash,
-            ticket,
+            repeats,
             pin,
             token: Some(token),
         });

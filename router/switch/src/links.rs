@@ -1,7 +1,7 @@
 //! Links to stores: calls placed on them, held for them, and sent again when one is lost.
 
 use crate::meter::Meter;
-use crate::pending::{LinkId, Place, Purpose};
+use crate::pending::{LinkId, Place, Repeats};
 use crate::time::Time;
 use crate::{DuplicateCache, Outlet, Switch, Transport};
 use clockwork_placement::StoreId;
@@ -114,8 +114,7 @@ impl<M: Meter> Switch<M> {
         if let Place::Held(message) = &mut slot.place {
             rpc::set_xid(message, new);
         }
-        if let (Purpose::Client(client), None) = (&slot.purpose, &slot.ticket) {
-            let key = self.progress_key(client, slot.client_xid);
+        if let Repeats::Progress(key) = slot.repeats {
             self.in_progress.insert(key, new);
         }
         self.pending.insert(slot);

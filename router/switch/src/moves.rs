@@ -1,7 +1,7 @@
 //! Calls whose store is lost: to which store they go instead, and what becomes of those that can go nowhere.
 
 use crate::meter::{Answered, Meter};
-use crate::pending::{PinDebt, Place, Purpose, Slot};
+use crate::pending::{PinDebt, Place, Purpose, Repeats, Slot};
 use crate::shared::is_there;
 use crate::time::Time;
 use crate::upkeep::store_id;
@@ -146,8 +146,9 @@ impl<M: Meter> Switch<M> {
         }
         self.counters.listings_lost += 1;
         if let Purpose::Client(client) = slot.purpose {
-            let key = self.progress_key(&client, slot.client_xid);
-            self.in_progress.remove(key, xid);
+            if let Repeats::Progress(key) = slot.repeats {
+                self.in_progress.remove(key, xid);
+            }
             let (client_xid, procedure) = (slot.client_xid, slot.procedure);
             self.answer(&client, out, |reply| {
                 nfs3::failure(reply, client_xid, procedure, status::BAD_COOKIE)

@@ -51,6 +51,18 @@ pub(crate) enum PinDebt {
     Commit { token: PinToken, offset: u64, count: u32 },
 }
 
+/// By what the repeats of a call are known.
+#[derive(Debug, Default)]
+pub(crate) enum Repeats {
+    /// The router's own call, which nobody repeats.
+    #[default]
+    None,
+    /// An idempotent call: its key among those in progress.
+    Progress(u64),
+    /// Another one: its place in the duplicate request cache.
+    Ticket(Ticket),
+}
+
 /// One call that waits.
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
@@ -67,7 +79,7 @@ pub(crate) struct Slot<T> {
     pub(crate) sends: u8,
     pub(crate) losses: Losses,
     pub(crate) hash: HandleHash,
-    pub(crate) ticket: Option<Ticket>,
+    pub(crate) repeats: Repeats,
     pub(crate) pin: PinDebt,
     /// None for the router's own calls, which are not measured.
     pub(crate) token: Option<T>,
@@ -151,10 +163,16 @@ impl<T> Pending<T> {
     }
 
     pub(crate) fn remove(&mut self, xid: u32) -> Option<Slot<T>> {
+        self.remove_if(xid, |_| true)
+    }
+
+    /// Removes the call if it is there and `wanted`.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, xid: u32, wanted: impl Fn(&Slot<T>) -> bool) -> Option<Slot<T>> {
         let index = self.index(xid);
         let place = self.ring[index];
         let entry = self.slots.get_mut(place as usize)?;
-        if entry.as_ref()?.xid != xid {
+        if !entry.as_ref().is_some_and(|slot| slot.xid == xid && wanted(slot)) {
             return None;
         }
         self.ring[index] = VACANT;

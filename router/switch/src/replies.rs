@@ -1,7 +1,7 @@
 //! Replies from stores: whose call it was, which fields the router owns, what is learnt on the way.
 
 use crate::meter::{Answered, Meter};
-use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
+use crate::pending::{LinkId, PinDebt, Place, Purpose, Repeats, Slot};
 use crate::pins::Wrote;
 use crate::resolve::{self, Doubt, Outcome, Resolution};
 use crate::time::Time;
@@ -26,6 +26,16 @@ impl ReadReply {
             None => None,
         }
     }
+
+    /// Whether it shows the handle of a name.
+    fn shows_names(&self) -> bool {
+        matches!(
+            self.results,
+            Some(
+                Results::Lookup { .. } | Results::Made { handle: Some(_), .. } | Results::Readdirplus { .. }
+            )
+        )
+    }
 }
 
 impl<M: Meter> Switch<M> {
@@ -46,11 +56,10 @@ impl<M: Meter> Switch<M> {
         };
         let waits =
             |slot: &Slot<M::Token>| matches!(slot.place, Place::Sent { link: sent, .. } if sent == link);
-        if !self.pending.get(xid).is_some_and(waits) {
+        let Some(mut slot) = self.pending.remove_if(xid, waits) else {
             self.counters.late_replies += u64::from(body.is_some());
             return;
-        }
-        let Some(mut slot) = self.pending.remove(xid) else { return };
+        };
         let mut error;
         let (record, results) = match body {
             Some(rpc::ReplyBody::Accepted { stat: 0, results }) => {
@@ -152,11 +161,15 @@ impl<M: Meter> Switch<M> {
         record: &mut [u8],
         out: &mut impl Outlet,
     ) {
-        self.settle_pin(slot, read);
+        if !matches!(slot.pin, PinDebt::None) {
+            self.settle_pin(slot, read);
+        }
         if crate::calls::writes(slot.procedure) {
             self.shared.written.mark(now, slot.hash);
         }
-        self.learn(slot, read, record);
+        if read.shows_names() {
+            self.learn(slot, read, record);
+        }
         self.own_fields(slot, read, record);
         rpc::set_xid(&mut record[MARK..], slot.client_xid);
         let (bytes_read, bytes_written) = match read.results {
@@ -175,29 +188,20 @@ impl<M: Meter> Switch<M> {
         if let Some(token) = slot.token {
             self.meter.reply(token, answered);
         }
-        match slot.ticket.take() {
-            Some(ticket) => {
+        match std::mem::take(&mut slot.repeats) {
+            Repeats::Ticket(ticket) => {
                 for waiter in self.shared.duplicates.finish(now, ticket, &record[MARK..]) {
                     out.mail(&waiter, record);
                 }
             }
-            None => {
-                let key = self.progress_key(client, slot.client_xid);
-                self.in_progress.remove(key, slot.xid);
-            }
+            Repeats::Progress(key) => self.in_progress.remove(key, slot.xid),
+            Repeats::None => {}
         }
         self.counters.replies += 1;
         out.reply(client, record);
     }
 
-    #[inline]
     fn settle_pin(&self, slot: &Slot<M::Token>, read: &ReadReply) {
-        if !matches!(slot.pin, PinDebt::None) {
-            self.settle_debt(slot, read);
-        }
-    }
-
-    fn settle_debt(&self, slot: &Slot<M::Token>, read: &ReadReply) {
         let Some((call, handle)) = self.call_and_handle(slot) else { return };
         let handle = &call[handle];
         match slot.pin {
@@ -235,21 +239,8 @@ impl<M: Meter> Switch<M> {
         }
     }
 
-    /// Learns the names of handles from replies that show them.
-    #[inline]
+    /// Learns the names of handles from a reply that shows them.
     fn learn(&mut self, slot: &Slot<M::Token>, read: &ReadReply, record: &[u8]) {
-        let shows = matches!(
-            read.results,
-            Some(
-                Results::Lookup { .. } | Results::Made { handle: Some(_), .. } | Results::Readdirplus { .. }
-            )
-        );
-        if shows {
-            self.learn_names(slot, read, record);
-        }
-    }
-
-    fn learn_names(&mut self, slot: &Slot<M::Token>, read: &ReadReply, record: &[u8]) {
         let Place::Sent { link, at, .. } = slot.place else { return };
         let Self { links, meter, .. } = self;
         let call = links[usize::from(link.0)].log.call(at);
@@ -358,7 +349,7 @@ impl<M: Meter> Switch<M> {
                     sends: slot.sends,
                     losses: slot.losses,
                     hash: slot.hash,
-                    ticket: slot.ticket.take(),
+                    repeats: std::mem::take(&mut slot.repeats),
                     pin: PinDebt::None,
                     token: slot.token,
                 };

@@ -2,7 +2,7 @@
 
 use crate::links::{RETRANSMIT_FIRST, wait};
 use crate::meter::Meter;
-use crate::pending::{LinkId, PinDebt, Place, Purpose, Slot};
+use crate::pending::{LinkId, PinDebt, Place, Purpose, Repeats, Slot};
 use crate::suspects::Losses;
 use crate::time::Time;
 use crate::{Outlet, Switch};
@@ -63,7 +63,7 @@ impl<M: Meter> Switch<M> {
             sends: 1,
             losses: Losses::default(),
             hash,
-            ticket: None,
+            repeats: Repeats::None,
             pin,
             token: None,
         });

@@ -114,14 +114,14 @@ impl RecordReader {
     /// See [`RecordError`]; a call after an error gives the same error.
     #[inline]
     pub fn next(&mut self, buf: &mut [u8]) -> Result<Progress, RecordError> {
-        // A whole record in one fragment leaves no trace here.
-        if self.next_mark == 0
-            && let Some(mark) = u32_at(buf, 0)
-            && mark & LAST_FRAGMENT != 0
-        {
-            let end = MARK_BYTES + self.admit(mark)?;
-            let wanted = Progress::Partial { wanted: end };
-            return Ok(if buf.len() < end { wanted } else { Progress::Record { end, consumed: end } });
+        // Nearly all come in one fragment, which leaves no trace here.
+        if self.next_mark == 0 {
+            let Some(mark) = u32_at(buf, 0) else { return Ok(Progress::Partial { wanted: MARK_BYTES }) };
+            if mark & LAST_FRAGMENT != 0 {
+                let end = MARK_BYTES + self.admit(mark)?;
+                let partial = Progress::Partial { wanted: end };
+                return Ok(if buf.len() < end { partial } else { Progress::Record { end, consumed: end } });
+            }
         }
         self.next_fragments(buf)
     }
