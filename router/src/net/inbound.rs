@@ -1,9 +1,11 @@
 //! Bytes of a TCP connection on their way in: read into a buffer that all connections of a shard share, cut into
 //! records there, and only a record's beginning without its end is kept with the connection.
 
+use super::mmsg::set_low_water;
 use clockwork_wire::record::{Progress, RecordError, RecordLimits, RecordReader};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -11,6 +13,9 @@ use tokio::net::TcpStream;
 /// From this size on a record's beginning is completed where it lies, instead of being moved to the shared buffer and
 /// back with every read.
 const OWN_BYTES_MIN: usize = 16 << 10;
+
+/// Less is not waited for.
+const LOW_WATER_BYTES_MIN: usize = 4 << 10;
 
 /// What a reader of records says about going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +67,33 @@ pub(crate) struct Inbound {
     wanted: usize,
     /// Whole records may be in the tail.
     stopped: bool,
+    /// Bytes that the kernel has been told to wait for.
+    low_water: u32,
 }
 
 impl Inbound {
     pub(crate) fn new(limits: RecordLimits) -> Self {
-        Self { reader: RecordReader::new(limits), tail: Vec::new(), filled: 0, wanted: 0, stopped: false }
+        Self {
+            reader: RecordReader::new(limits),
+            tail: Vec::new(),
+            filled: 0,
+            wanted: 0,
+            stopped: false,
+            low_water: 1,
+        }
+    }
+
+    /// Waits until `stream` has bytes; where a long record has begun, until it is whole. A store's replies come in many
+    /// packets, and to be woken for each of them would cost more than to read them.
+    pub(crate) async fn readable_whole(&mut self, stream: &TcpStream) -> io::Result<()> {
+        let missing = if self.filled == 0 { 0 } else { self.wanted.saturating_sub(self.filled) };
+        let bytes =
+            if missing < LOW_WATER_BYTES_MIN { 1 } else { u32::try_from(missing).unwrap_or(u32::MAX) };
+        if bytes != self.low_water {
+            set_low_water(stream.as_fd(), bytes)?;
+            self.low_water = bytes;
+        }
+        readable(stream).await
     }
 
     /// Waits until `stream` has bytes; where a record has begun, for so long at the most.
@@ -95,7 +122,7 @@ impl Inbound {
         if own && self.tail.len() < self.wanted + OWN_BYTES_MIN {
             self.tail.resize((self.wanted + OWN_BYTES_MIN).min(shared.len()), 0);
         }
-        let Self { reader, tail, filled, wanted, stopped } = self;
+        let Self { reader, tail, filled, wanted, stopped, .. } = self;
         let buffer = if own {
             &mut tail[..]
         } else {
@@ -157,7 +184,7 @@ impl Inbound {
 
 /// Waits until `stream` has bytes. Only its one reader may wait this way, which `TcpStream::readable`, a place in a list of
 /// waiting tasks, does not need to know.
-pub(crate) async fn readable(stream: &TcpStream) -> io::Result<()> {
+async fn readable(stream: &TcpStream) -> io::Result<()> {
     std::future::poll_fn(|context| stream.poll_read_ready(context)).await
 }
 
@@ -234,5 +261,40 @@ mod tests {
             }
         };
         assert!(matches!(ended, InboundError::Unfinished(after) if after == limit), "{ended}");
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_long_record_is_waited_for_whole_but_not_what_comes_behind_it_nor_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut store = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut inbound = Inbound::new(RecordLimits::default());
+        let (mut shared, mut count) = (vec![0; 64 << 10], Count(0));
+        let long = [&record::mark(20_000)[..], &[7; 20_000]].concat();
+        let short = [&record::mark(8)[..], &[7; 8]].concat();
+        let in_time = Duration::from_secs(20);
+        // What is sent, and how many records and bytes of the next one have come then.
+        for (bytes, records, filled) in
+            [(&long[..1000], 0, 1000), (&long[10_000..], 1, 0), (&short, 2, 0), (&long[..5000], 2, 5000)]
+        {
+            if records == 1 {
+                store.write_all(&long[1000..10_000]).await.unwrap();
+                let woken =
+                    tokio::time::timeout(Duration::from_millis(100), inbound.readable_whole(&stream)).await;
+                assert!(woken.is_err(), "half of the rest is no reason to wake up");
+            }
+            store.write_all(bytes).await.unwrap();
+            while (count.0, inbound.filled) != (records, filled) {
+                tokio::time::timeout(in_time, inbound.readable_whole(&stream)).await.unwrap().unwrap();
+                let _ = inbound.read(&stream, &mut shared, &mut count).unwrap();
+            }
+        }
+        drop(store);
+        loop {
+            tokio::time::timeout(in_time, inbound.readable_whole(&stream)).await.unwrap().unwrap();
+            if matches!(inbound.read(&stream, &mut shared, &mut count), Ok(Received::Closed)) {
+                break;
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Links: the connections to the stores, kept up.
 
 use super::batch::Batch;
-use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink, readable};
+use super::inbound::{Flow, Inbound, InboundError, Received, RecordSink};
 use super::mmsg::{BATCH, HEADROOM, Outgoing, ReceiveBatch, Sender};
 use super::seldom::Seldom;
 use super::shard::{Inner, Shard};
@@ -289,7 +289,7 @@ async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> Inb
         match received {
             Ok(Received::Closed) => return io::Error::from(io::ErrorKind::ConnectionReset).into(),
             Ok(Received::Drained) => {
-                if let Err(error) = readable(stream).await {
+                if let Err(error) = inbound.readable_whole(stream).await {
                     return error.into();
                 }
             }

@@ -305,6 +305,22 @@ pub(crate) fn want_packet_info(socket: BorrowedFd<'_>, ipv6: bool) -> io::Result
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Asks the kernel to report a stream as readable only when so many bytes are there (or it has ended, or can hold no more).
+pub(crate) fn set_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option is an int that lives over the call.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            ptr::from_ref(&bytes).cast(),
+            size_u32::<libc::c_int>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn size_u32<T>() -> u32 {
     // The structures of this module have some hundred bytes at most.
     mem::size_of::<T>() as u32
