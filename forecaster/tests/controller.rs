@@ -466,3 +466,32 @@ fn quiet_periods_prepare_for_peaks_that_nothing_forecasts_and_stop() {
     let loads = plex.loads(&counts);
     assert!(loads.iter().zip(CAPACITIES).all(|(load, c)| *load <= 1.1 * 0.75 * c), "{loads:?}");
 }
+
+/// Requests of 40 files in an hour of a working week, a little uneven.
+fn usual(period: i64) -> Vec<(FileId, f64)> {
+    let noise = |file: i64| 1.0 + 0.04 * ((period * 31 + file * 17).rem_euclid(13) - 6) as f64 / 6.0;
+    let hour = if period.rem_euclid(24) < 8 { 50.0 } else { 200.0 };
+    (0..40).map(|file| (FileId(file as u32), hour * noise(file))).collect()
+}
+
+#[test]
+fn a_burst_of_an_hour_does_not_come_again_the_day_after() {
+    // Parameters are fitted before period 540 and, with the newest one that nobody can judge yet, before period 564.
+    for burst in [500, 563] {
+        let mut controller = Controller::new(Settings::default(), MemoryHistory::default()).unwrap();
+        for period in 0..burst + 24 {
+            if period >= 540 {
+                controller.forecast();
+            }
+            let factor = if period == burst { 12.0 } else { 1.0 };
+            let files = usual(period).into_iter().map(|(file, n)| (file, factor * n)).collect();
+            controller.observe(&PeriodReport { period, files, ..PeriodReport::default() }).unwrap();
+        }
+        let forecasts = controller.forecast();
+        let usual: f64 = usual(burst + 24).iter().map(|f| f.1).sum();
+        let ratio = forecasts.total().mean()[0] / usual;
+        assert!((0.85..1.15).contains(&ratio), "a day after {burst}: {ratio} of what is usual");
+        // Nor is all taken for as uncertain as that hour.
+        assert!(forecasts.total_log_deviation(1) < 0.1, "{}", forecasts.total_log_deviation(1));
+    }
+}
