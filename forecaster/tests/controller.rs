@@ -326,6 +326,38 @@ fn a_restart_decides_as_before() {
     assert_eq!(c.decide(&a, &view).moves, again.decide(&b, &view).moves);
 }
 
+#[test]
+fn intervals_are_learnt_to_be_as_wide_as_they_claim() {
+    // Most periods are as the model says, some are far off: its deviation is that of both, and too wide for most.
+    let shares = zipf(200, 1.0);
+    let means = |p: i64| shares.iter().map(|s| s * 30_000.0 * day(p)).collect::<Vec<f64>>();
+    let mut plex = Plex::new(&CAPACITIES, 200, 1);
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    let mut c = controller(Mode::Observe, 3.0);
+    let (mut inside, mut told) = (Vec::new(), Vec::new());
+    for p in 0..700 {
+        let forecasts = c.forecast();
+        let decision = c.decide(&forecasts, &plex.view());
+        let counts = plex.counts(&means(p));
+        let normal: f64 = StandardNormal.sample(&mut rng);
+        plex.noise = 0.04 * (0.8 * normal).exp();
+        let report = plex.report(p, &counts);
+        for (store, forecast) in &decision.stores {
+            if let Some(response) = &forecast.response_after {
+                let came = report.stores[*store].response_ms;
+                assert!(response.low66_ms <= response.median_ms && response.median_ms <= response.high66_ms);
+                inside.push((response.low66_ms..=response.high66_ms).contains(&came));
+                told.push((response.high66_ms / response.low66_ms).ln());
+            }
+        }
+        c.observe(&report).unwrap();
+    }
+    let part = |inside: &[bool]| inside.iter().filter(|i| **i).count() as f64 / inside.len() as f64;
+    let (first, last) = (part(&inside[200..600]), part(&inside[inside.len() - 1000..]));
+    assert!((0.62..0.70).contains(&last), "{first:.2}, then {last:.2}");
+    assert!(told.iter().all(|width| *width > 0.0 && *width < 2.0));
+}
+
 fn anything() -> impl Strategy<Value = f64> {
     prop_oneof![4 => 0.0..1e5, 1 => Just(0.0), 1 => Just(f64::NAN), 1 => Just(-5.0), 1 => Just(1e19), 1 => Just(f64::INFINITY)]
 }

@@ -286,7 +286,8 @@ impl<H: History> Controller<H> {
                 let p = predict(fitted, load, deviation, self.settings.objective.response_ms);
                 let x = Some(self.settings.objective.response_ms);
                 let at = LoadForecast { load, log_deviation: deviation, ahead: 1 };
-                let quantile = |z: f64| fitted.log_quantile(at, z, x).exp();
+                let width = self.calibration.width();
+                let quantile = |z: f64| fitted.log_quantile(at, width * z, x).exp();
                 Some(PredictedResponse {
                     median_ms: p.median,
                     low66_ms: quantile(-Z66),

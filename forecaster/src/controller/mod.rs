@@ -4,6 +4,7 @@
 //! move; within the next one, after each sixth, [`Controller::within`] lets the guard compare. The forecasts depend on
 //! demand only: several controllers that see the same demand under other placements may share one's.
 
+mod calibration;
 mod decide;
 mod decision;
 mod forecasts;
@@ -32,6 +33,7 @@ use crate::error::ForecastError;
 use crate::plan::{Ledger, LoadCurve, Past, Reads};
 use crate::series::{VALUE_MAX, signed};
 use crate::spectrum::Workspace;
+use calibration::Calibration;
 use stores::{Known, Models};
 use tracker::Tracker;
 use within::{Carry, Learnt, Open};
@@ -70,6 +72,8 @@ pub struct Controller<H: History> {
     open: Option<Open>,
     /// How far things are from their forecasts within a period, as learnt.
     learnt: Learnt,
+    /// How wide intervals have to be, as learnt.
+    calibration: Calibration,
     /// What the guard leaves to the next plan.
     carry: Option<Carry>,
     /// ln of what stores take for a request over what their models say, as the guard has seen it in the period before.
@@ -100,6 +104,7 @@ impl<H: History> Controller<H> {
             ledger: Ledger::default(),
             open: None,
             learnt: Learnt::new(variation),
+            calibration: Calibration::default(),
             carry: None,
             slow: HashMap::new(),
             advised: None,
@@ -154,6 +159,9 @@ impl<H: History> Controller<H> {
         };
         if let Some(open) = &self.open {
             self.learnt.take(open, period, report.total());
+            for inside in open.in_intervals(report) {
+                self.calibration.take(inside);
+            }
         }
         self.carry_over(period);
         self.reads.take(report);

@@ -23,8 +23,7 @@ impl<H: History> Controller<H> {
     pub fn within(&mut self, open: &PartialPeriod, view: &PlexView<'_>) -> Option<Decision> {
         let guard = self.settings.guard?;
         let state = self.open.as_mut()?;
-        if self.settings.mode == Mode::Observe
-            || state.forecasts.period != open.period
+        if state.forecasts.period != open.period
             || !(1..=5).contains(&open.sixths)
             || open.sixths <= state.looked()
         {
@@ -33,7 +32,8 @@ impl<H: History> Controller<H> {
         state.look(open, self.settings.plan.heat_min);
         let stores_changed = state.up != open::up(view);
         let found = self.compare(&guard, view);
-        if !found.any() && !stores_changed {
+        // Who only observes learns how far things stray from their forecasts all the same.
+        if self.settings.mode == Mode::Observe || (!found.any() && !stores_changed) {
             return None;
         }
         self.meet(&guard, open, found, stores_changed, view)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::HISTORY_FILES_MAX;
 use super::super::decision::Decision;
 use super::super::forecasts::{Forecasts, Z66};
-use super::super::reports::{FileId, PartialPeriod, PlexView, StoreReport};
+use super::super::reports::{FileId, PartialPeriod, PeriodReport, PlexView, StoreReport};
 use super::compare::Found;
 use crate::guard::{Part, SIXTHS};
 
@@ -34,6 +34,9 @@ pub(in super::super) struct Open {
     pub(super) rest: Option<Vec<f32>>,
 }
 
+/// Requests from which on a store's mean response time says something about the interval reported of it.
+const TOLD_MIN: f64 = 30.0;
+
 /// What is expected of a store.
 #[derive(Debug, Clone)]
 pub(super) struct Expected {
@@ -42,6 +45,8 @@ pub(super) struct Expected {
     requests: f64,
     /// Squared relative deviation of them.
     pub(super) variance: f64,
+    /// Interval reported of its response time, milliseconds.
+    response66_ms: Option<(f64, f64)>,
 }
 
 /// The period up to the end of a sixth.
@@ -136,6 +141,7 @@ impl Open {
                 name: store.name.clone(),
                 requests: store.requests_after,
                 variance: deviation * deviation,
+                response66_ms: store.response_after.as_ref().map(|r| (r.low66_ms, r.high66_ms)),
             }
         });
         self.expected = expected.collect();
@@ -184,6 +190,18 @@ impl Open {
 
     pub(super) fn expected(&self) -> &[Expected] {
         &self.expected
+    }
+
+    /// Whether response times of the period now closed were in the intervals reported of them: of stores that were not
+    /// saturated. None where the guard has moved files: what was reported was of the rest of the period then.
+    pub(in super::super) fn in_intervals(&self, report: &PeriodReport) -> impl Iterator<Item = bool> {
+        let holds = self.forecasts.period == report.period && self.moved_within == 0;
+        self.expected.iter().filter(move |_| holds).filter_map(|expected| {
+            let (low, high) = expected.response66_ms?;
+            let store = report.stores.iter().find(|store| *store.name == *expected.name)?;
+            let told = store.requests >= TOLD_MIN && !store.saturated && store.response_ms > 0.0;
+            told.then(|| (low..=high).contains(&store.response_ms))
+        })
     }
 
     /// Parts that end now: the whole first, then those that begin at an earlier look.
