@@ -229,6 +229,11 @@ fn a_slow_store_is_relieved_and_the_next_plan_knows_it() {
     assert!(with.acts.iter().flat_map(|act| &act.1.moves).all(|m| m.to != 1));
     assert!(mean(&with.worst[4..]) < 0.7 * mean(&without.worst[4..]), "{:?} {:?}", with.worst, without.worst);
     let next = watch.pass(415, &|_| usual(415), &|_| slow(6));
+    // What is reported of it knows it, too: it takes 1.6 ms without load.
+    let (_, store) = next.plan.stores.iter().find(|(s, _)| *s == 1).unwrap();
+    let (expected, came) =
+        (store.response_after.as_ref().unwrap().median_ms, watch.sums[1] / watch.requests[1]);
+    assert!((expected / came).ln().abs() < 0.3, "{expected} expected, {came} came");
     assert!(next.acts.is_empty() && mean(&next.worst) < X, "{:?}", next.worst);
 }
 

@@ -280,16 +280,18 @@ impl<H: History> Controller<H> {
         let of_mean = (-0.5 * deviation * deviation).exp();
         let median = requests * of_mean;
         let spread = (Z66 * deviation).exp();
-        let response = |load: f64| match self.models.of(&view.stores[store].name) {
+        let name = &view.stores[store].name;
+        // What the guard has seen of it is expected to last, as it is in plans.
+        let slow = self.slow.get(name).copied().unwrap_or(0.0).exp();
+        let response = |load: f64| match self.models.of(name) {
             Known::Model(fitted) => {
-                let load = load * of_mean;
-                let p = predict(fitted, load, deviation, self.settings.objective.response_ms);
-                let x = Some(self.settings.objective.response_ms);
-                let at = LoadForecast { load, log_deviation: deviation, ahead: 1 };
+                let x = self.settings.objective.response_ms / slow;
+                let at = LoadForecast { load: slow * load * of_mean, log_deviation: deviation, ahead: 1 };
+                let p = predict(fitted, at.load, deviation, x);
                 let width = self.calibration.width();
-                let quantile = |z: f64| fitted.log_quantile(at, width * z, x).exp();
+                let quantile = |z: f64| slow * fitted.log_quantile(at, width * z, Some(x)).exp();
                 Some(PredictedResponse {
-                    median_ms: p.median,
+                    median_ms: slow * p.median,
                     low66_ms: quantile(-Z66),
                     high66_ms: quantile(Z66),
                     quantile_ms: quantile(self.settings.objective.z()),
@@ -299,7 +301,7 @@ impl<H: History> Controller<H> {
             Known::Nothing | Known::Unfit => None,
         };
         StoreForecast {
-            name: view.stores[store].name.clone(),
+            name: name.clone(),
             requests,
             requests_quantiles: [median / spread, median, median * spread],
             requests_after: after,
