@@ -21,6 +21,12 @@ pub(super) struct Calibration {
 }
 
 impl Calibration {
+    /// With this width; what cannot be one is 1.
+    pub(super) fn of(width: f64) -> Self {
+        let log_width = if width > 0.0 && width.is_finite() { width.ln() } else { 0.0 };
+        Self { log_width: log_width.clamp(LOG_WIDTH.0, LOG_WIDTH.1) }
+    }
+
     /// Takes whether a response time was in the interval reported for it.
     pub(super) fn take(&mut self, inside: bool) {
         let off = if inside { CLAIMED - 1.0 } else { CLAIMED };

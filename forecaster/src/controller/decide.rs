@@ -262,6 +262,7 @@ impl<H: History> Controller<H> {
             returns: planned.returns,
             replications: planned.replications,
             weights_advice,
+            experience: self.experience(),
             notes,
         }
     }

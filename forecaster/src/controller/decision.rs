@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::experience::Experience;
 use super::reports::FileId;
 use super::settings::Mode;
 use crate::plan::Replication;
@@ -144,6 +145,8 @@ pub struct Decision {
     /// Weights for the default rule that would suit the stores better, one a store of the view (0 where it is not up): at
     /// most once a day, and only where they differ by a tenth from those in force.
     pub weights_advice: Option<Vec<f64>>,
+    /// What the controller has learnt of itself by then.
+    pub experience: Experience,
     /// What else is worth knowing.
     pub notes: Vec<Note>,
 }

@@ -7,6 +7,7 @@
 mod calibration;
 mod decide;
 mod decision;
+mod experience;
 mod forecasts;
 mod history;
 mod join;
@@ -21,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use decision::{By, Decision, Move, Note, PredictedResponse, Reason, StoreForecast};
+pub use experience::Experience;
 pub use forecasts::Forecasts;
 pub use history::{HISTORY_FILES_MAX, HISTORY_PERIODS_MAX, History, MemoryHistory};
 pub use reports::{

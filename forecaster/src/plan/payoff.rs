@@ -30,6 +30,8 @@ const PAID_WITHIN: usize = 6;
 const COLD: f64 = 0.2;
 /// What a period's promises still weigh a period later.
 const MEMORY: f64 = 0.95;
+/// Sums beyond this are not believed.
+const SUM_MAX: f64 = 1e12;
 /// What counts as promised and kept beforehand: the sum of logarithms that an e-fold excess in one period would be.
 const PRIOR: f64 = 1.0;
 
@@ -89,6 +91,20 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// With what was promised and kept before. What is no number is nothing.
+    pub(crate) fn of(promised: f64, kept: f64) -> Self {
+        if (0.0..=SUM_MAX).contains(&promised) && kept.abs() <= SUM_MAX {
+            Self { promised, kept, ..Self::default() }
+        } else {
+            Self::default()
+        }
+    }
+
+    /// What was promised, and what of it was kept.
+    pub(crate) fn sums(&self) -> (f64, f64) {
+        (self.promised, self.kept)
+    }
+
     /// Part of what is promised that is believed, 0 to 1.
     pub(crate) fn trust(&self) -> f64 {
         ((self.kept + PRIOR) / (self.promised + PRIOR)).clamp(0.0, 1.0)
