@@ -43,6 +43,20 @@ impl Buckets {
         &self.runners
     }
 
+    /// Part of the buckets, and so of all handles, that another race has won by a store of another name, 0 to 1. `name` names a
+    /// store of this race, `their_name` one of the other.
+    pub(crate) fn differ<'n>(
+        &self,
+        name: impl Fn(StoreId) -> Option<&'n str>,
+        theirs: &Self,
+        their_name: impl Fn(StoreId) -> Option<&'n str>,
+    ) -> f64 {
+        let owner = |store: &u16| (*store != NOBODY).then_some(StoreId(*store));
+        let pairs = self.owners.iter().zip(&theirs.owners);
+        let other = pairs.filter(|(a, b)| owner(a).and_then(&name) != owner(b).and_then(&their_name));
+        other.count() as f64 / self.owners.len().max(1) as f64
+    }
+
     /// The owner of the bucket that a hash falls into.
     pub(crate) fn owner(&self, hash: u64) -> Option<StoreId> {
         let bucket = usize::try_from(hash >> 48).unwrap_or(0);

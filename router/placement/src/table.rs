@@ -323,6 +323,21 @@ impl Table {
         self.buckets.owner(hash.0)
     }
 
+    /// Part of all handles, 0 to 1, to which the default rules of two tables of one seed give stores of different names: what a
+    /// change of weights or states moves, exceptions aside.
+    #[must_use]
+    pub fn default_rule_differs(&self, other: &Self) -> f64 {
+        if Arc::ptr_eq(&self.buckets, &other.buckets) {
+            return 0.0;
+        }
+        let ours = |store: StoreId| self.name(store);
+        self.buckets.differ(ours, &other.buckets, |store| other.name(store))
+    }
+
+    fn name(&self, store: StoreId) -> Option<&str> {
+        self.stores.get(store.index()).map(|entry| entry.name.as_str())
+    }
+
     /// The store this file is assigned to by the exception set, whether or not that store serves now.
     #[must_use]
     pub fn exception(&self, handle: &[u8], hash: HandleHash) -> Option<StoreId> {

@@ -97,6 +97,32 @@ fn raising_a_weight_moves_files_to_that_store_only() {
 
 /// Other routers of the plex and later versions must agree: these values never change.
 #[test]
+fn what_a_change_of_weights_moves_is_told_and_is_the_least() {
+    let before = plex(&[("a", 1.0), ("b", 1.0), ("c", 1.0)]);
+    let after = before.with_stores(entries(&[("a", 0.8), ("b", 0.9), ("c", 1.3)])).unwrap();
+    let moved: Vec<(String, String)> = handles(20_000)
+        .map(|handle| (name(&before, &handle).to_owned(), name(&after, &handle).to_owned()))
+        .filter(|(from, to)| from != to)
+        .collect();
+    let part = before.default_rule_differs(&after);
+    assert!((moved.len() as f64 / 20_000.0 - part).abs() < 0.01, "{} {part}", moved.len());
+    assert_eq!(part, after.default_rule_differs(&before));
+    // Store c gains .1 of all and takes it from the others; what a loses to b beside that is little.
+    assert!((0.1..0.13).contains(&part), "{part}");
+    assert!(
+        moved.iter().all(|(from, to)| from != "c" && (to == "c" || from == "a")),
+        "only towards those that gained"
+    );
+    // In another order, or times two, the weights are the same.
+    assert_eq!(after.default_rule_differs(&plex(&[("c", 2.6), ("a", 1.6), ("b", 1.8)])), 0.0);
+    // An exception stays, wherever the default rule sends its file.
+    let file = handles(20_000).find(|h| name(&before, h) == "a" && name(&after, h) == "c").unwrap();
+    let pinned = before.with_exception(&file, before.store_named("a").unwrap()).unwrap();
+    let then = pinned.with_stores(entries(&[("a", 0.8), ("b", 0.9), ("c", 1.3)])).unwrap();
+    assert_eq!(name(&then, &file), "a");
+}
+
+#[test]
 fn routes_are_the_same_in_every_process_and_version() {
     let table = plex(&[("amber", 1.0), ("birch", 1.2), ("cedar", 1.5), ("dogwood", 2.0)]);
     assert_eq!(table.hash(b"").0, GOLDEN_HASHES[0]);
