@@ -7,7 +7,7 @@ use super::decision::{By, Decision, Note, PredictedResponse, StoreForecast};
 use super::forecasts::{Forecasts, Z66};
 use super::history::History;
 use super::reports::{FileId, PlexView};
-use super::settings::Mode;
+use super::settings::{Mode, WeightsMode};
 use super::stores::{Known, predict};
 use super::within::Open;
 use crate::plan::{
@@ -20,11 +20,11 @@ use crate::series::signed;
 /// Largest log deviation of a load.
 const LOAD_DEVIATION_MAX: f64 = 2.0;
 /// Below it an objective cannot be met, and every response time exceeds it by as much.
-const OBJECTIVE_MS_MIN: f64 = 1e-6;
+pub(super) const OBJECTIVE_MS_MIN: f64 = 1e-6;
 /// Plans that keep less than this part of what they promise are told of.
 const TRUST_NOTED: f64 = 0.2;
-/// Weights are advised where one differs by this share from what is in force.
-const WEIGHTS_DIFFER: f64 = 0.1;
+/// Weights are advised, or put in force, where one differs by this share from what is in force.
+pub(super) const WEIGHTS_DIFFER: f64 = 0.1;
 
 /// Reported loads of the stores of a view.
 pub(super) struct Loads {
@@ -311,20 +311,19 @@ impl<H: History> Controller<H> {
         }
     }
 
-    /// Weights to advise: at most once a day, where they differ from those in force.
+    /// Weights to advise: at most once a day, where they differ from those in force, and where the caller does not put weights
+    /// in force before it has this decided ([`Controller::weigh`]).
     fn weights(
         &mut self,
         forecasts: &Forecasts,
         curves: &[Option<LoadCurve>],
         view: &PlexView<'_>,
     ) -> Option<Vec<f64>> {
-        let day = signed(self.settings.day());
-        let since = self.advised.map(|at| forecasts.period.saturating_sub(at));
-        if !self.settings.advise_weights || since.is_some_and(|since| (0..day).contains(&since)) {
+        if self.settings.weights == WeightsMode::Off || self.weighs() || !self.weights_due(forecasts.period) {
             return None;
         }
         let weights = balanced_weights(&forecasts.planning.totals(), curves, view)?;
-        self.advised = Some(forecasts.period);
+        self.weighed = Some(forecasts.period);
         let up: Vec<usize> = (0..view.stores.len()).filter(|s| view.is_up(*s)).collect();
         let sum: f64 = up.iter().map(|s| view.stores[*s].weight.max(0.0)).sum();
         let differs = |s: &usize| {

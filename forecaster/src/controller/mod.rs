@@ -1,7 +1,7 @@
 //! The controller: a state machine without clock or I/O. Closed periods in, decisions out.
 //!
 //! Each period: [`Controller::observe`] what was measured, [`Controller::forecast`] demand, [`Controller::decide`] what to
-//! move; within the next one, after each sixth, [`Controller::within`] lets the guard compare. The forecasts depend on
+//! move (before that, where the slow loop is on, [`Controller::weigh`] what the stores are worth); within the next one, after each sixth, [`Controller::within`] lets the guard compare. The forecasts depend on
 //! demand only: several controllers that see the same demand under other placements may share one's.
 
 mod calibration;
@@ -16,6 +16,7 @@ mod reports;
 mod settings;
 mod stores;
 mod tracker;
+mod weights;
 mod within;
 
 use std::collections::HashMap;
@@ -29,7 +30,8 @@ pub use reports::{
     FileId, PartialPeriod, PeriodReport, Placement, PlexView, STORES_MAX, StoreReport, StoreState, StoreView,
 };
 pub(crate) use settings::in_range;
-pub use settings::{Mode, Settings, SettingsError};
+pub use settings::{Mode, Settings, SettingsError, WeightsMode};
+pub use weights::{WEIGHT_FACTOR_MAX, WeightsChange};
 
 use crate::error::ForecastError;
 use crate::plan::{Ledger, LoadCurve, Past, Reads};
@@ -80,8 +82,8 @@ pub struct Controller<H: History> {
     carry: Option<Carry>,
     /// ln of what stores take for a request over what their models say, as the guard has seen it in the period before.
     slow: HashMap<Arc<str>, f64>,
-    /// When weights were last advised.
-    advised: Option<i64>,
+    /// When weights were last advised or changed.
+    weighed: Option<i64>,
     workspace: Workspace,
     /// The last period refused, and how many in a row, each later than the one before.
     refused: Option<(i64, u32)>,
@@ -109,7 +111,7 @@ impl<H: History> Controller<H> {
             calibration: Calibration::default(),
             carry: None,
             slow: HashMap::new(),
-            advised: None,
+            weighed: None,
             workspace: Workspace::new(),
             refused: None,
         })

@@ -18,6 +18,19 @@ pub enum Mode {
     Control,
 }
 
+/// What becomes of weights for the default rule that suit the stores better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WeightsMode {
+    /// Nothing: they are not looked for.
+    Off,
+    /// They are said, at most once a day.
+    #[default]
+    Advise,
+    /// In [`Mode::Control`] the caller puts them in force, step by step, at most once a day
+    /// ([`Controller::weigh`](super::Controller::weigh)); in other modes they are said.
+    Apply,
+}
+
 /// How the controller decides. The defaults work; [`Settings::checked`] says what does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -39,8 +52,8 @@ pub struct Settings {
     pub plan: PlanSettings,
     /// How an open period is watched; `None`: not at all.
     pub guard: Option<GuardSettings>,
-    /// Whether to advise weights for the default rule.
-    pub advise_weights: bool,
+    /// What becomes of weights for the default rule.
+    pub weights: WeightsMode,
 }
 
 impl Default for Settings {
@@ -55,7 +68,7 @@ impl Default for Settings {
             hot_files_max: 60,
             plan: PlanSettings::default(),
             guard: Some(GuardSettings::default()),
-            advise_weights: true,
+            weights: WeightsMode::default(),
         }
     }
 }

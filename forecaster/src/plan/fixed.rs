@@ -1,4 +1,4 @@
-//! What doing it once would give: a capacity-aware assignment, and weights of the default rule.
+//! What doing it once would give: a capacity-aware assignment of every file.
 
 use super::curve::LoadCurve;
 use super::heat::Heat;
@@ -55,40 +55,4 @@ pub fn static_assignment(
         }
     }
     assigned
-}
-
-/// Weights under which all stores would have the same response time at the largest total of `totals` (one a period
-/// ahead), if every file were as hot as every other; they sum to the number of stores known and up. `None` where
-/// something is unknown of a store that is up.
-pub fn balanced_weights(
-    totals: &[f64],
-    curves: &[Option<LoadCurve>],
-    view: &PlexView<'_>,
-) -> Option<Vec<f64>> {
-    let up: Vec<usize> = (0..view.stores.len()).filter(|s| view.is_up(*s)).collect();
-    let open: Vec<&LoadCurve> =
-        up.iter().map(|s| curves.get(*s).and_then(Option::as_ref)).collect::<Option<_>>()?;
-    let (h, total) = totals.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let ahead = h + 1;
-    if open.is_empty() || !(total > 0.0 && total.is_finite()) {
-        return None;
-    }
-    let carried = |log_ms: f64| -> f64 { open.iter().map(|c| c.load_at(log_ms, ahead)).sum() };
-    let unloaded = open.iter().map(|c| c.log_response(0.0, ahead)).fold(f64::INFINITY, f64::min);
-    let alone = open.iter().map(|c| c.log_response(total, ahead)).fold(f64::NEG_INFINITY, f64::max);
-    let (mut low, mut high) = (unloaded, alone);
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        if carried(middle) < total { low = middle } else { high = middle }
-    }
-    let loads: Vec<f64> = open.iter().map(|c| c.load_at(high, ahead)).collect();
-    let sum: f64 = loads.iter().sum();
-    if sum.is_nan() || sum <= 0.0 {
-        return None;
-    }
-    let mut weights = vec![0.0; view.stores.len()];
-    for (store, load) in up.iter().zip(&loads) {
-        weights[*store] = load / sum * up.len() as f64;
-    }
-    Some(weights)
 }

@@ -26,9 +26,10 @@ mod problem;
 mod replicas;
 mod search;
 mod settings;
+mod weights;
 
 pub use curve::LoadCurve;
-pub use fixed::{balanced_weights, static_assignment};
+pub use fixed::static_assignment;
 pub use heat::{Heat, PLAN_FILES_MAX};
 pub use past::{Past, PastMove};
 pub(crate) use payoff::{Ledger, NODES};
@@ -42,3 +43,5 @@ pub use replicas::{
 pub(crate) use replicas::{in_force, shift};
 pub use search::plan;
 pub use settings::{PlanSettings, PlanSettingsError, REPLICAS_MAX, Rule};
+pub use weights::balanced_weights;
+pub(crate) use weights::{carrying_weights, step_towards};

@@ -127,6 +127,11 @@ impl Ledger {
         self.open.truncate(PAID_WITHIN);
     }
 
+    /// Forgets what was promised and is not settled: the files lie otherwise now, and nobody can say what it would have brought.
+    pub(crate) fn forget_open(&mut self) {
+        self.open.clear();
+    }
+
     /// Holds the promises against what came in the last period: `heat` by file, with files where the view has them.
     pub(crate) fn settle(&mut self, outlook: &Outlook<'_>, heat: &[f32], view: &PlexView<'_>) {
         if self.open.iter().all(Vec::is_empty) {
