@@ -8,10 +8,11 @@ use super::world::StorePeriod;
 use anyhow::Context as _;
 use clockwork_forecaster::controller::{
     Controller, Decision, FileId, Forecasts, MemoryHistory, Mode, PartialPeriod, PeriodReport, Placement,
-    PlexView, Settings, StoreReport, StoreState, StoreView,
+    PlexView, Settings, StoreReport, StoreState, StoreView, WeightsMode,
 };
 use clockwork_forecaster::objective::Objective;
 use clockwork_forecaster::plan::{Heat, PlanSettings, ReadShare};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -84,7 +85,9 @@ pub struct Controlled<'a> {
     controller: Controller<MemoryHistory>,
     source: Source<'a>,
     stores: Vec<StoreView>,
-    home: &'a [u16],
+    plex: &'a SimPlex,
+    /// By file: its store under the default rule.
+    home: Cow<'a, [u16]>,
     start: i64,
     watches: bool,
     /// The stores that share a file, as decided.
@@ -105,15 +108,20 @@ impl<'a> Controlled<'a> {
         objective_ms: f64,
     ) -> anyhow::Result<Self> {
         let paper = kind == PolicyKind::Paper;
-        let watches = matches!(kind, PolicyKind::Clockwork | PolicyKind::ClockworkReplicas);
+        let watches = matches!(
+            kind,
+            PolicyKind::Clockwork | PolicyKind::ClockworkReplicas | PolicyKind::ClockworkWeights
+        );
         let defaults = Settings::default();
         let plan = if paper { PlanSettings::paper() } else { defaults.plan };
         let replicas_max =
             if kind == PolicyKind::ClockworkReplicas { REPLICAS_MAX } else { plan.replicas_max };
+        let plan = PlanSettings { moves_max: moves_max(plex), replicas_max, ..plan };
         let settings = Settings {
             objective: Objective { response_ms: objective_ms, confidence: CONFIDENCE },
             mode: Mode::Control,
-            plan: PlanSettings { moves_max: moves_max(plex), replicas_max, ..plan },
+            plan: if kind == PolicyKind::Weights { unmoved(plan) } else { plan },
+            weights: if kind.weighs() { WeightsMode::Apply } else { WeightsMode::Off },
             guard: if watches { defaults.guard } else { None },
             ..defaults
         };
@@ -134,7 +142,8 @@ impl<'a> Controlled<'a> {
             controller: Controller::new(settings, MemoryHistory::new(STORE_PERIODS))?,
             source,
             stores: plex.stores.iter().map(view).collect(),
-            home: &plex.home,
+            plex,
+            home: Cow::Borrowed(&plex.home),
             start: i64::from(demand.start),
             watches,
             shares: BTreeMap::new(),
@@ -170,6 +179,24 @@ impl<'a> Controlled<'a> {
         let _ = self.controller.observe(&report);
     }
 
+    /// Puts weights in force, if it is time for it; the files that follow the default rule elsewhere by that.
+    fn rehome(&mut self, forecasts: &Forecasts, place: &[u16]) -> Vec<Sent> {
+        let places = Places { home: &self.home, place, shares: &self.shares };
+        let view = PlexView { stores: &self.stores, placement: &places };
+        let Some(change) = self.controller.weigh(forecasts, &view) else { return Vec::new() };
+        // What the controller gives are weights.
+        let Ok(home) = self.plex.homes_by(&change.after) else { return Vec::new() };
+        self.stores.iter_mut().zip(&change.after).for_each(|(store, weight)| store.weight = *weight);
+        let shared = |file: usize| self.shares.contains_key(&FileId(u32::try_from(file).unwrap_or(u32::MAX)));
+        let files = self.home.iter().zip(&home).zip(place).enumerate();
+        let rehomed = files
+            .filter(|(file, ((before, now), at))| before == at && now != at && !shared(*file))
+            .map(|(file, ((_, now), _))| Sent { file, to: usize::from(*now) });
+        let rehomed = rehomed.collect();
+        self.home = Cow::Owned(home);
+        rehomed
+    }
+
     fn heat(&self, period: usize) -> Arc<Forecasts> {
         let at = self.start + signed(period);
         match &self.source {
@@ -181,6 +208,11 @@ impl<'a> Controlled<'a> {
             }
         }
     }
+}
+
+/// A plan that moves nothing.
+fn unmoved(plan: PlanSettings) -> PlanSettings {
+    PlanSettings { moves_max: 0, prepare_moves_max: 0, give_back: None, ..plan }
 }
 
 /// Heat of all files in some periods.
@@ -229,7 +261,16 @@ fn sent(decision: &Decision) -> Vec<Sent> {
 impl Planner for Controlled<'_> {
     fn plan(&mut self, period: usize, place: &[u16]) -> Wanted {
         let forecasts = self.heat(period);
-        let places = Places { home: self.home, place, shares: &self.shares };
+        let rehomed = self.rehome(&forecasts, place);
+        let mut moved;
+        let place = if rehomed.is_empty() {
+            place
+        } else {
+            moved = place.to_vec();
+            rehomed.iter().for_each(|file| moved[file.file] = u16::try_from(file.to).unwrap_or(u16::MAX));
+            &moved
+        };
+        let places = Places { home: &self.home, place, shares: &self.shares };
         let decision =
             self.controller.decide(&forecasts, &PlexView { stores: &self.stores, placement: &places });
         let mut expected = vec![None; self.stores.len()];
@@ -249,7 +290,7 @@ impl Planner for Controlled<'_> {
             Shared { file: change.file.index(), parts: change.parts.1.clone() }
         });
         let shared = shared.collect();
-        Wanted { sent: sent(&decision), shared, expected }
+        Wanted { sent: sent(&decision), shared, rehomed, expected }
     }
 
     fn within(
@@ -268,7 +309,7 @@ impl Planner for Controlled<'_> {
             unlisted,
             stores: self.store_reports(stores),
         };
-        let places = Places { home: self.home, place, shares: &self.shares };
+        let places = Places { home: &self.home, place, shares: &self.shares };
         let decision = self.controller.within(&open, &PlexView { stores: &self.stores, placement: &places });
         decision.as_ref().map(sent).unwrap_or_default()
     }

@@ -38,6 +38,8 @@ pub struct Wanted {
     pub sent: Vec<Sent>,
     /// Files that other stores share from now on.
     pub shared: Vec<Shared>,
+    /// Files that the default rule gives to another store from now on, before any are moved.
+    pub rehomed: Vec<Sent>,
     /// By store, what is expected of the period to come with the files as wanted; empty where a policy expects nothing.
     pub expected: Vec<Option<Expected>>,
 }
@@ -89,6 +91,8 @@ pub struct Day {
     pub moves: Vec<Moved>,
     /// How often the stores changed that share a file.
     pub replications: usize,
+    /// How many files the default rule gave to another store.
+    pub rehomed: usize,
 }
 
 impl Day {
@@ -119,6 +123,8 @@ pub fn pass(demand: &Demand, world: &mut World<'_>, mut planner: Option<&mut dyn
     for (period, heat) in demand.day.iter().enumerate() {
         if let Some(planner) = planner.as_deref_mut() {
             let wanted = planner.plan(period, world.place());
+            wanted.rehomed.iter().for_each(|sent| world.move_file(sent.file, sent.to));
+            day.rehomed += wanted.rehomed.len();
             apply(world, &wanted.sent, (period, 0), &mut day.moves);
             wanted.shared.iter().for_each(|shared| world.share_file(shared.file, &shared.parts));
             day.replications += wanted.shared.len();

@@ -3,7 +3,7 @@
 use super::demand::{DAY, Demand, Jump, JumpKind, SIXTHS, rng_for, signed};
 use super::queue::{Curve, Station};
 use clap::ValueEnum;
-use clockwork_placement::{StoreEntry, Table, TableError};
+use clockwork_placement::{HandleHash, StoreEntry, Table, TableError};
 use clockwork_traces::batch::BATCH_WEIGHT;
 use clockwork_traces::bundled;
 use clockwork_traces::workload::{Workload, WorkloadError};
@@ -230,6 +230,9 @@ pub struct SimPlex {
     pub stores: Vec<SimStore>,
     /// By file: index of its store under the default rule.
     pub home: Vec<u16>,
+    /// The table of the default rule, and by file the hash that it goes by.
+    table: Table,
+    hashes: Vec<HandleHash>,
     /// What disturbs the day.
     pub jumps: Vec<Jump>,
 }
@@ -251,11 +254,9 @@ impl SimPlex {
         let names: Vec<String> = (1..=capacities.len()).map(|n| format!("store{n}")).collect();
         let entries = names.iter().map(|name| StoreEntry::up(name.clone(), 1.0)).collect();
         let table = Table::new(seed, entries)?;
-        let home: Vec<u16> = workload
-            .files()
-            .iter()
-            .map(|file| table.default_route(table.hash(file.path.as_bytes())).map_or(0, |store| store.0))
-            .collect();
+        let hashes: Vec<HandleHash> =
+            workload.files().iter().map(|file| table.hash(file.path.as_bytes())).collect();
+        let home = homes(&table, &hashes);
         let unit = capacity_unit(capacities, &home, demand);
         let first = (capacities.first().copied().unwrap_or(1.0), servers.first().copied().unwrap_or(1));
         let period_ms = SERVICE_MS * unit * first.0 / first.1 as f64;
@@ -276,7 +277,17 @@ impl SimPlex {
             }
         };
         let stores = names.into_iter().enumerate().map(store).collect();
-        Ok(Self { stores, home, jumps })
+        Ok(Self { stores, home, table, hashes, jumps })
+    }
+
+    /// By file: index of its store under the default rule with these weights.
+    ///
+    /// # Errors
+    /// What is no weight.
+    pub fn homes_by(&self, weights: &[f64]) -> Result<Vec<u16>, TableError> {
+        let entry = |(store, weight): (&SimStore, &f64)| StoreEntry::up(store.name.clone(), *weight);
+        let table = self.table.with_stores(self.stores.iter().zip(weights).map(entry).collect())?;
+        Ok(homes(&table, &self.hashes))
     }
 
     /// A plex of the comparison.
@@ -299,6 +310,10 @@ impl SimPlex {
         let capacity: f64 = self.stores.iter().map(|store| store.capacity).sum();
         demand.day.iter().map(|heat| sum(&heat.total) / capacity).fold(0.0, f64::max)
     }
+}
+
+fn homes(table: &Table, hashes: &[HandleHash]) -> Vec<u16> {
+    hashes.iter().map(|hash| table.default_route(*hash).map_or(0, |store| store.0)).collect()
 }
 
 fn sum(heat: &[f32]) -> f64 {

@@ -34,6 +34,10 @@ pub enum PolicyKind {
     ClockworkNoGuard,
     /// Clockwork, which may let two to four stores share a file that no single one carries (only where asked for)
     ClockworkReplicas,
+    /// Clockwork, which also puts the weights in force that it learns, at most once a day (only where asked for)
+    ClockworkWeights,
+    /// These weights alone: no file is moved by itself (only where asked for)
+    Weights,
     /// Clockwork's planner on the true heat of the period to come
     Oracle,
     /// A near-optimal assignment for each period, with true heat and true response curves, and moves for nothing
@@ -68,6 +72,8 @@ impl PolicyKind {
             Self::Clockwork => "clockwork",
             Self::ClockworkNoGuard => "clockwork-no-guard",
             Self::ClockworkReplicas => "clockwork-replicas",
+            Self::ClockworkWeights => "clockwork-weights",
+            Self::Weights => "weights",
             Self::Oracle => "oracle",
             Self::Best => "best",
         }
@@ -83,6 +89,12 @@ impl PolicyKind {
         }
     }
 
+    /// Whether it puts weights in force.
+    #[must_use]
+    pub fn weighs(self) -> bool {
+        matches!(self, Self::ClockworkWeights | Self::Weights)
+    }
+
     /// Whether it runs the controller.
     #[must_use]
     pub fn plans(self) -> bool {
@@ -93,6 +105,8 @@ impl PolicyKind {
                 | Self::Clockwork
                 | Self::ClockworkNoGuard
                 | Self::ClockworkReplicas
+                | Self::ClockworkWeights
+                | Self::Weights
                 | Self::Oracle
         )
     }

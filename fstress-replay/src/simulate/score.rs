@@ -50,6 +50,8 @@ pub struct Score {
     pub moves: f64,
     /// How often the stores changed that share a file.
     pub replications: f64,
+    /// How many files the default rule gave to another store.
+    pub rehomed: f64,
     /// Periods with moves.
     pub periods_with_moves: f64,
     /// Moves of a file back to a store that it left less than six periods ago.
@@ -84,6 +86,7 @@ impl Score {
                 .map_or(f64::NAN, |day| worst(&maxima) / worst(&day.maxima())),
             moves: day.moves.len() as f64,
             replications: day.replications as f64,
+            rehomed: day.rehomed as f64,
             periods_with_moves: moving.len() as f64,
             returns_within_6: returns(&day.moves) as f64,
             false_alarms,
@@ -163,6 +166,8 @@ pub struct Summary {
     pub moves: f64,
     /// Mean times a day that the stores changed which share a file.
     pub replications: f64,
+    /// Mean files a day that the default rule gave to another store.
+    pub rehomed: f64,
     /// Mean periods a day with moves.
     pub periods_with_moves: f64,
     /// Mean moves a day of a file back to a store that it left less than six periods ago.
@@ -199,6 +204,7 @@ impl Summary {
             coverage66: finite(errors.iter().filter(|e| e.1).count() as f64 / count),
             moves: mean(&|s| s.moves),
             replications: mean(&|s| s.replications),
+            rehomed: mean(&|s| s.rehomed),
             periods_with_moves: mean(&|s| s.periods_with_moves),
             returns_within_6: mean(&|s| s.returns_within_6),
             false_alarms_in_48: 48.0 * sum(&|s| s.false_alarms) / sum(&|s| s.quiet_periods).max(1.0),
