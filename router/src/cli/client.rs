@@ -9,7 +9,7 @@ use ureq::{Agent, Body, http::Response};
 
 use crate::web::CHANGE_HEADER;
 use crate::web::types::{
-    Assign, Drained, ExceptionPage, Failure, FileName, HotFiles, Moved, Periods, Status,
+    Assign, Drained, ExceptionPage, Failure, FileName, HotFiles, Moved, Periods, Status, Weights,
 };
 
 /// How long a command waits for its answer.
@@ -163,6 +163,22 @@ impl AdminClient {
     /// See [`ClientError`].
     pub fn undrain(&self, store: &str) -> Result<Drained, ClientError> {
         self.post(store, "undrain", &[])
+    }
+
+    /// Weights of the default rule.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn weights(&self) -> Result<Weights, ClientError> {
+        self.get("/v1/weights", &[])
+    }
+
+    /// Puts the configuration's weights in force again.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn reset_weights(&self) -> Result<Weights, ClientError> {
+        self.read(self.agent.delete(self.url("/v1/weights")).header(CHANGE_HEADER, "1").call())
     }
 
     fn url(&self, path: &str) -> String {

@@ -12,6 +12,7 @@ mod simulate;
 mod status;
 mod table;
 mod trace;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,8 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Take a store back into service
     Undrain(drain::UndrainArgs),
+    /// Show the weights of the default rule, or put those of the configuration in force again
+    Weights(weights::WeightsArgs),
 }
 
 /// Runs the command that the process was started with.
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Unassign(args) => said(assign::unassign(&args)),
         Command::Drain(args) => said(drain::drain(&args)),
         Command::Undrain(args) => said(drain::undrain(&args)),
+        Command::Weights(args) => said(weights::run(&args)),
     }
 }
 

@@ -90,15 +90,26 @@ fn control(control: &ControlStatus) -> String {
         None => "no period closed yet",
     };
     format!(
-        "control {}: at most {} ms in {:.0} % of the periods; last period {}, next {}; {} files moved, {} of them last",
+        "control {}: at most {} ms in {:.0} % of the periods; last period {}, next {}; {} files moved, {} of them last{}",
         control.mode,
         control.objective_ms,
         control.confidence * 100.0,
         yes(control.objective_met, "met", "missed"),
         yes(control.objective_reachable, "predicted to meet it", "predicted to miss it"),
         control.files_moved,
-        control.moved_last
+        control.moved_last,
+        if control.weights_learnt { "; weights as learnt (`clockwork weights`)" } else { "" }
     )
+}
+
+/// A store's weight in force, and the configuration's where that is another.
+fn weight(store: &StoreStatus) -> String {
+    let StoreStatus { weight, configured_weight, .. } = store;
+    if weight == configured_weight {
+        weight.to_string()
+    } else {
+        format!("{weight} (of {configured_weight})")
+    }
 }
 
 fn stores(stores: &[StoreStatus]) -> String {
@@ -120,7 +131,7 @@ fn stores(stores: &[StoreStatus]) -> String {
             store.name.clone(),
             store.address.clone(),
             store.state.word().to_owned(),
-            store.weight.to_string(),
+            weight(store),
             store.epoch.to_string(),
             format!("{}/{}", store.in_flight, store.calls_max),
             store.waiting.to_string(),

@@ -8,6 +8,7 @@ use super::fault::{Collector, Problem};
 use super::section::{Placed, Section};
 
 const MODE: &str = "\"off\", \"observe\" (forecasts only), \"advise\" (says what it would move) or \"control\" (moves files)";
+const WEIGHTS: &str = "\"off\", \"advise\" (says which weights would suit the stores) or \"apply\" (puts them in force, in mode \"control\")";
 const RULE: &str = "\"margin\" (keeps a margin below the objective) or \"paper\" (plans to just meet it)";
 
 /// What the controller may do.
@@ -46,6 +47,33 @@ impl fmt::Display for ControlMode {
     }
 }
 
+/// What becomes of weights for the default rule that would suit the stores better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlWeights {
+    /// They are not looked for.
+    Off,
+    /// They are said, at most once a day.
+    Advise,
+    /// In mode `control` they are put in force, a step a day.
+    Apply,
+}
+
+impl ControlWeights {
+    /// In one word, as in the file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Advise => "advise",
+            Self::Apply => "apply",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Off, Self::Advise, Self::Apply].into_iter().find(|weights| weights.word() == text)
+    }
+}
+
 /// When and how far the controller moves files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlRule {
@@ -81,6 +109,8 @@ pub struct Control {
     pub guard: bool,
     /// Stores that may share the reads of a file that no single one carries, 1 to 8; 1: files are not replicated.
     pub replicas_max: usize,
+    /// What becomes of weights for the default rule that would suit the stores better.
+    pub weights: ControlWeights,
     /// Periods of a day where a day is compressed; otherwise days are the calendar's.
     pub day_periods: Option<usize>,
 }
@@ -95,6 +125,7 @@ impl Default for Control {
             rule: ControlRule::Margin,
             guard: true,
             replicas_max: 1,
+            weights: ControlWeights::Advise,
             day_periods: None,
         }
     }
@@ -126,6 +157,7 @@ pub(super) fn read(
     });
     let guard = section.boolean(faults, "guard", default.guard);
     let replicas_max = section.amount(faults, "replicas_max", default.replicas_max, 1..=REPLICAS_MAX);
+    let weights = section.parsed(faults, "weights", WEIGHTS, ControlWeights::parse);
     let compressed = section.has("day_periods");
     let day = section.amount(faults, "day_periods", 24, 6..=8_640).value;
     section.finish(faults);
@@ -136,6 +168,7 @@ pub(super) fn read(
         rule: rule.map_or(default.rule, |placed| placed.value),
         guard: guard.value,
         replicas_max: replicas_max.value,
+        weights: weights.map_or(default.weights, |placed| placed.value),
         day_periods: compressed.then_some(day),
     };
     (control, ControlPlaces { mode: mode.at, replicas_max: replicas_max.at })

@@ -20,7 +20,7 @@ use clockwork_switch::duplicates::DuplicateLimits;
 use clockwork_switch::pins::PinLimits;
 use clockwork_wire::record::RecordLimits;
 
-pub use control::{Control, ControlMode, ControlRule};
+pub use control::{Control, ControlMode, ControlRule, ControlWeights};
 pub use fault::{ConfigError, Fault, Faults, Problem};
 pub use summary::Summary;
 pub use values::{ExportPath, StoreAddress, canonical_ip};

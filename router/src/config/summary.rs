@@ -1,7 +1,7 @@
 //! What a configuration would do, in a few lines for the person who wrote it.
 use std::fmt;
 
-use super::{Config, ControlMode, DuplicateCache, Export, Transport};
+use super::{Config, ControlMode, ControlWeights, DuplicateCache, Export, Transport};
 
 /// Shows what would be served where; made by [`Config::summary`].
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ fn control(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     writeln!(
         f,
-        "control   {}, at most {} ms in {} % of the periods, rule {}, guard {}{}",
+        "control   {}, at most {} ms in {} % of the periods, rule {}, guard {}{}{}",
         control.mode,
         control.objective_ms,
         (control.confidence * 1000.0).round() / 10.0,
@@ -57,6 +57,12 @@ fn control(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             format!(", reads of a file at up to {} stores", control.replicas_max)
         } else {
             String::new()
+        },
+        match control.weights {
+            ControlWeights::Off => ", no advice on weights",
+            ControlWeights::Advise => "",
+            ControlWeights::Apply if control.mode == ControlMode::Control => ", weights learnt day by day",
+            ControlWeights::Apply => ", weights as learnt",
         }
     )
 }

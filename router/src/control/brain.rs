@@ -1,17 +1,19 @@
 //! The controller with what it needs to know of the plex's files and clock. Everything in here may take long: it runs on a
 //! blocking thread.
 
-use super::decided::{Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
+use super::decided::{Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, WeightsChanged};
 use super::files::Files;
 use super::past::{Clock, Closed, Rows, store_report};
 use super::view::View;
-use crate::config::{Config, ControlMode, ControlRule};
+use super::weights::reweighed;
+use crate::config::{Config, ControlMode, ControlRule, ControlWeights};
 use crate::heat::{PeriodRecord, ShardPeriod, StoreCounts};
 use crate::history::{History, HistoryError};
 use crate::plex::{Change, ReadShare};
 use clockwork_forecaster::controller::{
     By, Controller, Decision, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move, Note,
     ObserveError, PartialPeriod, PlexView, PredictedResponse, Settings, SettingsError, StoreReport,
+    WeightsMode,
 };
 use clockwork_forecaster::demand::CycleChoice;
 use clockwork_forecaster::objective::Objective;
@@ -83,6 +85,11 @@ fn settings(config: &Config) -> Settings {
         cycles: day.map_or(CycleChoice::Automatic, CycleChoice::Given),
         plan,
         guard: if control.guard { default.guard } else { None },
+        weights: match control.weights {
+            ControlWeights::Off => WeightsMode::Off,
+            ControlWeights::Advise => WeightsMode::Advise,
+            ControlWeights::Apply => WeightsMode::Apply,
+        },
         ..default
     }
 }
@@ -198,11 +205,21 @@ impl Brain {
         }
     }
 
-    /// Decides about the period after the newest one known.
-    pub(crate) fn plan(&mut self, view: &View) -> Decision {
+    /// Decides about the period after the newest one known: weights, where it is time for them, then moves, with the files as they
+    /// lie by these weights.
+    pub(crate) fn plan(&mut self, view: &View) -> (Decision, Option<WeightsChanged>) {
+        if let Some(changed) = view.weights_changed_unix_ms {
+            self.controller.restore_weighed(self.clock.period_at(changed));
+        }
         let forecasts = self.controller.forecast();
         let placement = view.placed(&self.files);
-        self.controller.decide(&forecasts, &PlexView { stores: &view.stores, placement: &placement })
+        let plex = PlexView { stores: &view.stores, placement: &placement };
+        let change = self.controller.weigh(&forecasts, &plex);
+        let reweighed = change.and_then(|change| reweighed(view, change));
+        let Some((view, told)) = reweighed else { return (self.controller.decide(&forecasts, &plex), None) };
+        let placement = view.placed(&self.files);
+        let plex = PlexView { stores: &view.stores, placement: &placement };
+        (self.controller.decide(&forecasts, &plex), Some(told))
     }
 
     /// Looks at the running period.

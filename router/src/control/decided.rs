@@ -33,6 +33,9 @@ pub struct ControlState {
     /// Changes of which stores share a file's reads since the start.
     #[serde(default)]
     pub replicated: u64,
+    /// Changes of the default rule's weights since the start.
+    #[serde(default)]
+    pub reweighed: u64,
     /// Decisions that came after their deadline.
     pub late: u64,
     /// Decisions that came when their period was over, and were dropped.
@@ -113,6 +116,32 @@ pub struct ReplicatedFile {
     pub reason: String,
 }
 
+/// A store's weight under the default rule, in a change of weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoreWeight {
+    /// The store.
+    pub store: String,
+    /// As it was.
+    pub before: f64,
+    /// As it is to be.
+    pub after: f64,
+    /// What it is on its way to: a weight changes by at most a factor of 1.5 at a time.
+    pub wanted: f64,
+}
+
+/// A change of the default rule's weights.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WeightsChanged {
+    /// The stores, in the order of the configuration.
+    pub stores: Vec<StoreWeight>,
+    /// Part of all files that the default rule gives to another store by it, 0 to 1. Those assigned to a store stay there.
+    pub files_part: f64,
+    /// Files that the controller had moved, and which the default rule now gives to the same store: they follow it again.
+    pub dropped: u64,
+    /// Why.
+    pub reason: String,
+}
+
 /// One decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
@@ -143,8 +172,11 @@ pub struct Decided {
     pub applied: bool,
     /// Whether it came after its deadline.
     pub late: bool,
-    /// Weights of the default rule that would suit the stores better, by name.
+    /// Weights of the default rule that would suit the stores better, by name; advice, which is not followed by itself.
     pub weights_advice: Option<Vec<(String, f64)>>,
+    /// Other weights of the default rule, put in force before the moves (`applied` says whether).
+    #[serde(default)]
+    pub weights: Option<WeightsChanged>,
     /// What else is worth knowing.
     pub notes: Vec<String>,
 }

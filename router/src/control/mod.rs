@@ -7,6 +7,9 @@
 //! An imported past knows files by path: it becomes that of a handle as soon as one shows up under the path (`files`,
 //! `taken`). What was decided is kept in the history (`kept`), and shown by status, admin interface and reports ([`Decided`]).
 //!
+//! Where `control.weights` is `apply`, the weights of the default rule are changed before that, at most once a day
+//! (`weights`); the moves are planned with the files as they lie then, and both go in force together.
+//!
 //! A decision has a deadline, half a period after the one before has closed; what is later is told, and what comes when its
 //! period is over is dropped. Whatever goes wrong here, files stay where they are.
 
@@ -18,6 +21,10 @@ mod past;
 mod run;
 mod taken;
 mod view;
+mod weights;
 
-pub use decided::{ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
+pub use decided::{
+    ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, StoreWeight,
+    WeightsChanged,
+};
 pub(crate) use run::{Desk, run};

@@ -78,8 +78,12 @@ impl Desk {
 
     fn view(&self) -> View {
         let wanted = self.state.wanted();
-        let states = wanted.stores.iter().map(|mark| (mark.health.clone(), mark.drained));
-        View::new(&self.state.config, states, self.state.shared.table.load_full(), wanted.exceptions.clone())
+        let config = &self.state.config;
+        let stores = wanted.stores.iter().zip(&config.stores);
+        let states =
+            stores.map(|(mark, store)| (mark.health.clone(), mark.drained, wanted.weights.of(store)));
+        let (table, exceptions) = (self.state.shared.table.load_full(), wanted.exceptions.clone());
+        View::new(config, states, table, exceptions, wanted.weights.changed_unix_ms())
     }
 
     fn clock(&self) -> Clock {
@@ -223,8 +227,9 @@ async fn period(desk: &Arc<Desk>, mut brain: Brain, records: Vec<Arc<PeriodRecor
         let wanted = records.is_empty() || taken.iter().any(|taken| matches!(taken, Taken::Observed { .. }));
         let decided = wanted.then(|| {
             let view = work.view();
-            let decision = brain.plan(&view);
-            brain.tell(&decision, &view, &|handle| work.measured.path(handle))
+            let (decision, weights) = brain.plan(&view);
+            let (decided, changes) = brain.tell(&decision, &view, &|handle| work.measured.path(handle));
+            (Decided { weights, ..decided }, changes)
         });
         Step { brain, taken, decided }
     });
@@ -317,9 +322,18 @@ async fn put_in_force(desk: &Arc<Desk>, mut decided: Decided, changes: Vec<Chang
     let over = desk.clock().period_at(decided.decided_unix_ms) > decided.period;
     let mut trouble = None;
     if desk.state.config.control.mode == ControlMode::Control && !over {
-        match move_files(&desk.state, &desk.keeper, changes).await {
+        match move_files(&desk.state, &desk.keeper, decided.weights.as_ref(), changes).await {
+            Ok(applied) if applied.outdated => {
+                decided
+                    .notes
+                    .push("it was not put in force: weights or stores have changed meanwhile".into());
+            }
             Ok(applied) => {
                 decided.applied = true;
+                if let Some(weights) = &mut decided.weights {
+                    weights.dropped = applied.dropped as u64;
+                    tracing::info!(reason = weights.reason, "weights of the default rule were changed");
+                }
                 if applied.refused > 0 {
                     trouble = Some(format!(
                         "{} files were not moved: limits.exception_files_max is reached",
@@ -362,6 +376,7 @@ async fn put_in_force(desk: &Arc<Desk>, mut decided: Decided, changes: Vec<Chang
         state.moved += decided.moves.len() as u64;
         state.returned += decided.returns.len() as u64;
         state.replicated += decided.replications.len() as u64;
+        state.reweighed += u64::from(decided.weights.is_some());
     }
     if !decided.late {
         state.trouble = trouble;

@@ -5,36 +5,59 @@ use crate::config::Config;
 use crate::plex::{By, Exception, Health};
 use clockwork_forecaster::controller::{FileId, Placement, StoreState, StoreView};
 use clockwork_forecaster::plan::ReadShare;
-use clockwork_placement::Table;
+use clockwork_placement::{StoreEntry, Table, TableError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Stores and placement at one moment.
 pub(crate) struct View {
     pub(crate) stores: Vec<StoreView>,
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
     exceptions: BTreeMap<Box<[u8]>, Exception>,
+    /// When weights were last changed or reset, milliseconds since 1970.
+    pub(super) weights_changed_unix_ms: Option<u64>,
 }
 
 impl View {
-    /// The stores in the order of the configuration, with what is known of each; the routing table; who has assigned what.
+    /// The stores in the order of the configuration, with health, whether drained, and weight in force of each; the routing table; who has assigned what.
     pub(crate) fn new(
         config: &Config,
-        states: impl Iterator<Item = (Health, bool)>,
+        states: impl Iterator<Item = (Health, bool, f64)>,
         table: Arc<Table>,
         exceptions: BTreeMap<Box<[u8]>, Exception>,
+        weights_changed_unix_ms: Option<u64>,
     ) -> Self {
-        let stores = config.stores.iter().zip(states).map(|(store, (health, drained))| StoreView {
+        let stores = config.stores.iter().zip(states).map(|(store, (health, drained, weight))| StoreView {
             name: Arc::from(store.name.as_str()),
             state: match health {
                 _ if drained || store.weight == 0.0 => StoreState::Drained,
                 Health::Up => StoreState::Up,
                 Health::Unknown | Health::Down { .. } | Health::Refused { .. } => StoreState::Down,
             },
-            weight: store.weight,
+            weight,
             outstanding_max: store.calls_max as f64,
         });
-        Self { stores: stores.collect(), table, exceptions }
+        Self { stores: stores.collect(), table, exceptions, weights_changed_unix_ms }
+    }
+
+    /// The same plex with other weights: files without an exception where the default rule gives them then, and those that the
+    /// controller had moved there no exceptions any more.
+    ///
+    /// # Errors
+    /// What is no weight.
+    pub(super) fn reweighed(&self, weights: &[f64]) -> Result<Self, TableError> {
+        let entries = self.table.stores().iter().zip(weights);
+        let entries = entries.map(|(entry, weight)| StoreEntry { weight: *weight, ..entry.clone() });
+        let table = self.table.with_stores(entries.collect())?;
+        let mut stores = self.stores.clone();
+        stores.iter_mut().zip(weights).for_each(|(store, weight)| store.weight = *weight);
+        let mut exceptions = self.exceptions.clone();
+        exceptions.retain(|handle, of| {
+            let home = table.default_route(table.hash(handle)).and_then(|store| stores.get(store.index()));
+            let same = home.is_some_and(|home| *home.name == *of.store);
+            !same || of.by == By::Operator || !of.replicas.is_empty()
+        });
+        Ok(Self { stores, table: Arc::new(table), exceptions, ..*self })
     }
 
     /// The same with files as numbers.
@@ -71,6 +94,14 @@ pub(crate) struct Placed<'v> {
     assigned: Vec<Option<(usize, By)>>,
     /// The stores that share the reads of replicated files.
     replicated: BTreeMap<FileId, Vec<ReadShare>>,
+}
+
+#[cfg(test)]
+impl Placed<'_> {
+    /// Files with an exception.
+    pub(super) fn assigned(&self) -> usize {
+        self.assigned.iter().flatten().count()
+    }
 }
 
 impl Placement for Placed<'_> {

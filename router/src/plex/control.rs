@@ -11,7 +11,7 @@ use crate::heat::PeriodRecord;
 use crate::report::Report;
 use crate::web::types::{
     self, Assign, ControlState, Decisions, Drained, ExceptionPage, FileName, HotFiles, Moved, Period,
-    Periods, Status,
+    Periods, Status, Weight, Weights,
 };
 use crate::web::{ControlError, PlexControl, handle_bytes, handle_text};
 use clockwork_placement::{StoreId, Table, TableError};
@@ -94,6 +94,30 @@ impl PlexControl for Plex {
         self.set_drained(number, false, true).await
     }
 
+    async fn weights(&self) -> Weights {
+        let wanted = self.state.wanted();
+        let (config, learnt) = (&self.state.config, &wanted.weights);
+        let one = |store: &crate::config::Store| Weight {
+            store: store.name.clone(),
+            configured: store.weight,
+            in_force: learnt.of(store),
+        };
+        Weights {
+            mode: config.control.weights.word().into(),
+            learnt: learnt.are_learnt(),
+            changed_unix_ms: learnt.changed_unix_ms(),
+            reason: learnt.reason().to_owned(),
+            stores: config.stores.iter().map(one).collect(),
+            table_version: self.state.shared.table.load().version(),
+        }
+    }
+
+    async fn reset_weights(&self) -> Result<Weights, ControlError> {
+        let max = self.state.config.limits.exception_files_max;
+        super::weights::reset(&self.state, &self.keeper).await.map_err(|error| not_applied(&error, max))?;
+        Ok(self.weights().await)
+    }
+
     async fn periods(&self, last: usize) -> Result<Periods, ControlError> {
         let records = self.measured.last(last).await.map_err(|why| ControlError::History { why })?;
         Ok(Periods { periods: records.iter().map(|record| Period::from(&**record)).collect() })
@@ -172,9 +196,9 @@ impl Plex {
         if assign.also.is_empty() {
             return Ok(Vec::new());
         }
-        let configured = &self.state.config.stores;
-        let weights =
-            stores.iter().map(|store| (configured[*store].name.as_str(), configured[*store].weight));
+        let (configured, wanted) = (&self.state.config.stores, self.state.wanted());
+        let in_force = |store: &usize| wanted.weights.of(&configured[*store]);
+        let weights = stores.iter().map(|store| (configured[*store].name.as_str(), in_force(store)));
         Ok(ReadShare::by_weight(weights))
     }
 

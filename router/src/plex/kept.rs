@@ -1,7 +1,8 @@
-//! What an operator has decided, kept with the history: assigned files and drained stores outlive a restart.
+//! What has been decided, kept with the history: assigned files, drained stores and learnt weights outlive a restart.
 
 use super::state::{Exception, State, Wanted};
 use super::survey::hex;
+use super::weights::LearntWeights;
 use crate::config::Config;
 use crate::history::{History, HistoryError};
 use crate::web::handle_bytes;
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const EXCEPTIONS: &str = "exceptions";
 /// Name of the drained stores in the history.
 const DRAINED: &str = "drained";
+/// Name of the weights in the history.
+const WEIGHTS: &str = "weights";
 
 /// One assigned file, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ struct KeptException {
 pub(crate) struct Decisions {
     exceptions: Vec<KeptException>,
     drained: Vec<String>,
+    /// A list of one, as the others are lists.
+    weights: [LearntWeights; 1],
 }
 
 impl Decisions {
@@ -43,6 +48,7 @@ impl Decisions {
                 })
                 .collect(),
             drained: stores.filter(|(mark, _)| mark.drained).map(|(_, store)| store.name.clone()).collect(),
+            weights: [wanted.weights.clone()],
         }
     }
 
@@ -57,7 +63,8 @@ impl Decisions {
             }
         };
         put(EXCEPTIONS, serde_json::to_vec(&self.exceptions))?;
-        put(DRAINED, serde_json::to_vec(&self.drained))
+        put(DRAINED, serde_json::to_vec(&self.drained))?;
+        put(WEIGHTS, serde_json::to_vec(&self.weights))
     }
 }
 
@@ -88,7 +95,7 @@ impl Keeper {
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = &error {
-            tracing::error!(error, "assignments and drained stores could not be kept");
+            tracing::error!(error, "assignments, drained stores and weights could not be kept");
         }
         *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
@@ -122,6 +129,14 @@ pub(crate) fn restore(
             }
             None => tracing::info!(store = name, "a drained store is not configured any more"),
         }
+    }
+    let weights: Vec<LearntWeights> = read(history, WEIGHTS, &mut alarms)?;
+    if let Some(weights) = weights.into_iter().next() {
+        let (weights, told) = weights.for_config(config);
+        if let Some(told) = told {
+            tracing::warn!("{told}");
+        }
+        wanted.weights = weights;
     }
     if !wanted.exceptions.is_empty() {
         tracing::info!(files = wanted.exceptions.len(), "assigned files of the last run are in force again");

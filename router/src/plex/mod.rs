@@ -10,6 +10,7 @@ mod periods;
 mod state;
 mod status;
 mod survey;
+mod weights;
 
 pub use moves::{Applied, Change};
 pub use state::{By, Exception, Health, ReadShare};

@@ -4,6 +4,8 @@ use super::Plex;
 use super::kept::Keeper;
 use super::periods::unix_ms;
 use super::state::{By, Exception, ReadShare, State, Wanted};
+use super::weights::{reweigh, superfluous};
+use crate::control::WeightsChanged;
 use clockwork_placement::TableError;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -32,42 +34,61 @@ pub struct Applied {
     pub refused: usize,
     /// Files given back that were not assigned any more.
     pub unknown: usize,
+    /// Files taken out of the exception set because other weights give them to their stores anyway.
+    pub dropped: usize,
+    /// Nothing was done: it was decided for other weights than are in force, or a store has gone out of service since.
+    pub outdated: bool,
     /// Files, of all that are assigned, that stay with their store until their writes are committed.
     pub waiting: usize,
     /// Number of the routing table in force.
     pub table_version: u64,
 }
 
-/// Moves files, with one change of the routing table, and keeps what was decided. What operators have assigned stays as it
-/// is; files with unstable writes move when these are committed.
+/// Moves files, and before that puts other weights in force, with one change of the routing table, and keeps what was
+/// decided. What operators have assigned stays as it is; files with unstable writes move when these are committed. Where the
+/// weights cannot be put in force any more, nothing is done: the moves were planned with them.
 ///
 /// # Errors
 /// No table can be made of it; then nothing has changed.
 pub(crate) async fn move_files(
     state: &State,
     keeper: &Keeper,
+    weights: Option<&WeightsChanged>,
     changes: Vec<Change>,
 ) -> Result<Applied, TableError> {
-    let applied = {
+    let (applied, changed) = {
         let max = state.config.limits.exception_files_max;
         let mut wanted = state.wanted();
         let mut before = BTreeMap::new();
         let mut applied = Applied::default();
         let now = unix_ms(SystemTime::now());
+        let weights_before = wanted.weights.clone();
+        if let Some(change) = weights {
+            if !reweigh(state, &mut wanted, change, now) {
+                return Ok(Applied { outdated: true, ..Applied::default() });
+            }
+            let dropped =
+                superfluous(state, &wanted).inspect_err(|_| wanted.weights = weights_before.clone())?;
+            applied.dropped = dropped.len();
+            for handle in dropped {
+                let old = wanted.exceptions.remove(&handle);
+                before.insert(handle, old);
+            }
+        }
         for change in changes {
             make(&mut wanted, change, max, now, &mut before, &mut applied);
         }
-        if applied.changed > 0
-            && let Err(error) = state.apply(&mut wanted)
-        {
+        let changed = applied.changed > 0 || weights.is_some();
+        if changed && let Err(error) = state.apply(&mut wanted) {
             undo(&mut wanted, before);
+            wanted.weights = weights_before;
             return Err(error);
         }
         applied.waiting = wanted.waiting;
         applied.table_version = state.shared.table.load().version();
-        applied
+        (applied, changed)
     };
-    if applied.changed > 0 {
+    if changed {
         keeper.save(state).await;
     }
     Ok(applied)
@@ -79,7 +100,7 @@ impl Plex {
     /// # Errors
     /// No table can be made of it; then nothing has changed.
     pub async fn move_files(&self, changes: Vec<Change>) -> Result<Applied, TableError> {
-        move_files(&self.state, &self.keeper, changes).await
+        move_files(&self.state, &self.keeper, None, changes).await
     }
 }
 

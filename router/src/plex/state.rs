@@ -2,6 +2,7 @@
 //! both.
 
 use super::survey::{Survey, cookies_alike};
+use super::weights::LearntWeights;
 use crate::config::Config;
 use crate::exports::{MountService, Root, common_flavors};
 use crate::net::ShardHandle;
@@ -150,6 +151,8 @@ pub(crate) struct Wanted {
     pub(crate) table: Option<Table>,
     /// Assignments that were refused because there were too many.
     pub(crate) refused: u64,
+    /// Weights of the default rule, where the controller has changed them.
+    pub(crate) weights: LearntWeights,
 }
 
 /// A plex's state, shared by its tasks.
@@ -177,10 +180,10 @@ impl State {
     }
 
     /// The table that follows from what is wanted.
-    fn table(&self, wanted: &Wanted) -> Result<Table, TableError> {
+    pub(crate) fn table(&self, wanted: &Wanted) -> Result<Table, TableError> {
         let entries = wanted.stores.iter().zip(&self.config.stores).map(|(mark, store)| StoreEntry {
             name: store.name.clone(),
-            weight: store.weight,
+            weight: wanted.weights.of(store),
             state: match mark.health {
                 _ if mark.drained => StoreState::Drained,
                 Health::Up => StoreState::Up,

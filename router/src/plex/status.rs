@@ -152,6 +152,8 @@ impl Plex {
             objective_met: control.objective_met,
             objective_reachable: control.last.as_ref().map(|last| last.objective_reachable),
             files_moved: count(own.count()),
+            weights: self.state.config.control.weights.word().into(),
+            weights_learnt: wanted.weights.are_learnt(),
             moved_last: control
                 .last
                 .as_ref()
@@ -173,7 +175,8 @@ impl Plex {
                 address: store.address.to_string(),
                 state,
                 reason,
-                weight: store.weight,
+                weight: wanted.weights.of(store),
+                configured_weight: store.weight,
                 epoch: facts.epoch(),
                 connections: count(seen.connections),
                 in_flight: u64::from(seen.in_flight),

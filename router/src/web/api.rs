@@ -31,6 +31,7 @@ pub fn routes<C: PlexControl>(control: Arc<C>) -> Router {
         .route("/v1/exceptions", get(exceptions::<C>).put(assign::<C>).delete(unassign::<C>))
         .route("/v1/stores/{name}/drain", post(drain::<C>))
         .route("/v1/stores/{name}/undrain", post(undrain::<C>))
+        .route("/v1/weights", get(weights::<C>).delete(reset_weights::<C>))
         .route("/v1/periods", get(periods::<C>))
         .route("/v1/hot", get(hot::<C>))
         .route("/v1/control", get(control_state::<C>))
@@ -180,6 +181,14 @@ async fn drain<C: PlexControl>(
 
 async fn undrain<C: PlexControl>(State(control): State<Arc<C>>, Path(name): Path<String>) -> Response {
     json(control.undrain(name).await)
+}
+
+async fn weights<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
+    Json(control.weights().await).into_response()
+}
+
+async fn reset_weights<C: PlexControl>(State(control): State<Arc<C>>) -> Response {
+    json(control.reset_weights().await)
 }
 
 #[derive(Deserialize)]

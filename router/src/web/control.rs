@@ -7,6 +7,7 @@ use crate::report::Report;
 
 use super::types::{
     Assign, ControlState, Decisions, Drained, ExceptionPage, FileName, HotFiles, Moved, Periods, Status,
+    Weights,
 };
 
 /// A plex that can be looked at and changed.
@@ -45,6 +46,15 @@ pub trait PlexControl: Send + Sync + 'static {
     /// # Errors
     /// An unknown store.
     fn undrain(&self, store: String) -> impl Future<Output = Result<Drained, ControlError>> + Send;
+
+    /// Weights of the default rule.
+    fn weights(&self) -> impl Future<Output = Weights> + Send;
+
+    /// Puts the configuration's weights in force again. Where they are, nothing changes.
+    ///
+    /// # Errors
+    /// No routing table can be made of it, as where the exception set is too large.
+    fn reset_weights(&self) -> impl Future<Output = Result<Weights, ControlError>> + Send;
 
     /// The last closed periods, at most `last`, the oldest first.
     ///

@@ -53,14 +53,15 @@ fn control(out: &mut Encoder, control: &ControlStatus) {
 type Family<T, V> = (&'static str, &'static str, &'static str, fn(&T) -> V);
 
 fn stores(out: &mut Encoder, stores: &[StoreStatus]) {
-    let families: [Family<StoreStatus, Option<f64>>; 10] = [
+    let families: [Family<StoreStatus, Option<f64>>; 11] = [
         ("store_up", "gauge", "Whether the store is given calls.", |s| {
             Some(f64::from(s.state == StoreState::Up))
         }),
         ("store_drained", "gauge", "Whether the operator has taken the store out.", |s| {
             Some(f64::from(s.state == StoreState::Drained))
         }),
-        ("store_weight", "gauge", "Weight under the default rule.", |s| Some(s.weight)),
+        ("store_weight", "gauge", "Weight under the default rule, as it is in force.", |s| Some(s.weight)),
+        ("store_weight_configured", "gauge", "Weight in the configuration.", |s| Some(s.configured_weight)),
         ("store_epoch", "gauge", "Raised whenever a restart of the store cannot be ruled out.", |s| {
             Some(count(s.epoch))
         }),

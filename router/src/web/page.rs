@@ -77,7 +77,10 @@ fn stores(stores: &[StoreStatus]) -> Markup {
                         (store.state.word())
                         @if let Some(reason) = &store.reason { ": " (reason) }
                     }
-                    td.n { (store.weight) }
+                    td.n {
+                        (store.weight)
+                        @if store.weight != store.configured_weight { " (of " (store.configured_weight) ")" }
+                    }
                     td.n { (store.in_flight) " of " (store.calls_max) }
                     td.n { (store.waiting) }
                     td.n { (store.requests) }

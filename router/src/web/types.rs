@@ -3,7 +3,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::control::{ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook};
+pub use crate::control::{
+    ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, StoreWeight,
+    WeightsChanged,
+};
 pub use crate::plex::ReadShare;
 
 /// A name that the router writes from a constant and a client reads into memory.
@@ -55,6 +58,40 @@ pub struct ControlStatus {
     pub files_moved: u64,
     /// Files moved by the last decision.
     pub moved_last: u64,
+    /// What becomes of weights that would suit the stores better: `off`, `advise` or `apply`.
+    #[serde(default)]
+    pub weights: String,
+    /// Whether weights are in force that the controller has learnt.
+    #[serde(default)]
+    pub weights_learnt: bool,
+}
+
+/// `GET /v1/weights`: weights of the default rule; `DELETE` puts those of the configuration in force again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Weights {
+    /// What becomes of weights that would suit the stores better: `off`, `advise` or `apply`.
+    pub mode: String,
+    /// Whether weights are in force that the controller has learnt.
+    pub learnt: bool,
+    /// When they were last changed or reset, milliseconds since 1970; none if they never were.
+    pub changed_unix_ms: Option<u64>,
+    /// Why; empty if they never were.
+    pub reason: String,
+    /// The stores, in the order of the configuration.
+    pub stores: Vec<Weight>,
+    /// Number of the routing table in force.
+    pub table_version: u64,
+}
+
+/// One store's weight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Weight {
+    /// The store.
+    pub store: String,
+    /// In the configuration.
+    pub configured: f64,
+    /// In force.
+    pub in_force: f64,
 }
 
 /// `GET /v1/decisions?last=N`: what the controller decided, the oldest first.
@@ -102,8 +139,11 @@ pub struct StoreStatus {
     pub state: StoreState,
     /// Why it is not up, if the router knows.
     pub reason: Option<String>,
-    /// Its weight under the default rule.
+    /// Its weight under the default rule, as it is in force.
     pub weight: f64,
+    /// Its weight in the configuration; the controller may have changed it.
+    #[serde(default)]
+    pub configured_weight: f64,
     /// Raised whenever a restart of the store cannot be ruled out.
     pub epoch: u64,
     /// Open connections.

@@ -6,7 +6,7 @@ use clockwork_router::report::Report;
 use clockwork_router::web::types::{
     Assign, ControlState, ControlStatus, Counter, Decided, Decisions, Drained, Exception, ExceptionPage,
     FileName, HotFile, HotFiles, LimitFill, Moved, Period, Periods, ReadShare, Status, StorePeriod,
-    StoreState, StoreStatus,
+    StoreState, StoreStatus, Weight, Weights,
 };
 use clockwork_router::web::{ControlError, PlexControl, handle_bytes, handle_text};
 
@@ -18,6 +18,7 @@ pub(crate) struct FakePlex {
 struct State {
     table_version: u64,
     drained: [bool; 2],
+    learnt: bool,
     exceptions: BTreeMap<Vec<u8>, Assigned>,
 }
 
@@ -41,7 +42,8 @@ const EXCEPTIONS_MAX: usize = 3;
 
 impl FakePlex {
     pub(crate) fn new() -> Self {
-        let state = State { table_version: 1, drained: [false; 2], exceptions: BTreeMap::new() };
+        let state =
+            State { table_version: 1, drained: [false; 2], learnt: true, exceptions: BTreeMap::new() };
         Self { state: Mutex::new(state) }
     }
 
@@ -85,7 +87,8 @@ impl PlexControl for FakePlex {
             address: format!("10.0.0.{number}:2049"),
             state: if state.drained[number] { StoreState::Drained } else { StoreState::Up },
             reason: state.drained[number].then(|| "taken out by the operator".to_owned()),
-            weight: 1.5,
+            weight: if state.learnt && number == 1 { 1.2 } else { 1.5 },
+            configured_weight: 1.5,
             epoch: 3,
             connections: 2,
             in_flight: 17,
@@ -128,6 +131,8 @@ impl PlexControl for FakePlex {
                 objective_reachable: Some(true),
                 files_moved: 7,
                 moved_last: 2,
+                weights: "apply".into(),
+                weights_learnt: state.learnt,
             },
         }
     }
@@ -195,6 +200,32 @@ impl PlexControl for FakePlex {
 
     async fn undrain(&self, store: String) -> Result<Drained, ControlError> {
         self.set_drained(&store, false, false)
+    }
+
+    async fn weights(&self) -> Weights {
+        let state = self.state.lock().unwrap();
+        let one = |number: usize| Weight {
+            store: STORES[number].to_owned(),
+            configured: 1.5,
+            in_force: if state.learnt && number == 1 { 1.2 } else { 1.5 },
+        };
+        Weights {
+            mode: "apply".to_owned(),
+            learnt: state.learnt,
+            changed_unix_ms: state.learnt.then_some(7),
+            reason: if state.learnt { "they suit the stores".to_owned() } else { String::new() },
+            stores: vec![one(0), one(1)],
+            table_version: state.table_version,
+        }
+    }
+
+    async fn reset_weights(&self) -> Result<Weights, ControlError> {
+        {
+            let mut state = self.state.lock().unwrap();
+            state.learnt = false;
+            state.table_version += 1;
+        }
+        Ok(self.weights().await)
     }
 
     async fn periods(&self, last: usize) -> Result<Periods, ControlError> {

@@ -307,11 +307,11 @@ fn status_is_an_aligned_table_or_json() {
     let expected = "\
 clockwork 0.1.0 on [::]:2049, up 1 d 01:01:01, table 2
 ALARM: every store is unhealthy
-control control: at most 5 ms in 66 % of the periods; last period missed, next predicted to meet it; 7 files moved, 2 of them last
+control control: at most 5 ms in 66 % of the periods; last period missed, next predicted to meet it; 7 files moved, 2 of them last; weights as learnt (`clockwork weights`)
 
-STORE  ADDRESS        STATE    WEIGHT  EPOCH  IN FLIGHT  WAITING  REQUESTS  FAILED  MEAN ms
-fast   10.0.0.0:2049  up          1.5      3     17/240        0    123456       1     0.25
-slow   10.0.0.1:2049  drained     1.5      3     17/240        0    123456       1        -
+STORE  ADDRESS        STATE          WEIGHT  EPOCH  IN FLIGHT  WAITING  REQUESTS  FAILED  MEAN ms
+fast   10.0.0.0:2049  up                1.5      3     17/240        0    123456       1     0.25
+slow   10.0.0.1:2049  drained  1.2 (of 1.5)      3     17/240        0    123456       1        -
 slow is drained: taken out by the operator
 
 LIMIT      USED    MAX  TIMES REACHED
@@ -341,6 +341,27 @@ fn commands_say_what_they_changed() {
     let status = said(&["status"]);
     let line = "\n0a0b is read at slow 50 %, fast 50 %; all else goes to slow (operator: hot)\n";
     assert!(status.contains(line), "{status}");
+}
+
+#[test]
+fn weights_are_shown_and_reset() {
+    let plex = Plex::start();
+    let expected = "\
+STORE  CONFIGURED  IN FORCE   SHARE
+fast          1.5       1.5  55.6 %
+slow          1.5       1.2  44.4 %
+learnt by the controller (control.weights = \"apply\", table 1)
+last change: they suit the stores
+";
+    assert_eq!(stdout(&plex.clockwork(&["weights"])), expected);
+    let own = plex.admin.to_string();
+    assert_eq!(plex.raw("DELETE /v1/weights", &own, "", "").0, 403, "a change needs the header");
+    let reset = stdout(&plex.clockwork(&["weights", "--reset"]));
+    assert!(reset.contains("those of the configuration (control.weights = \"apply\", table 2)"), "{reset}");
+    let weights = plex.client().weights().unwrap();
+    assert!(!weights.learnt && weights.stores.iter().all(|store| store.in_force == store.configured));
+    let status = stdout(&plex.clockwork(&["status"]));
+    assert!(!status.contains("as learnt") && !status.contains("(of "), "{status}");
 }
 
 #[test]

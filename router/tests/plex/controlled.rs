@@ -2,7 +2,7 @@
 
 use super::site::{config, embedded, named, store, wait_for};
 use clockwork_placement::{StoreEntry, StoreState, Table};
-use clockwork_router::config::{Config, Control, ControlMode};
+use clockwork_router::config::{Config, Control, ControlMode, ControlWeights};
 use clockwork_router::heat::{
     Class, ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod,
 };
@@ -273,4 +273,79 @@ async fn a_file_that_no_store_carries_is_read_at_two_where_that_is_allowed() {
     assert_eq!(again.last.unwrap().replications, last.replications);
     assert_eq!(plex.status().await.replicated.len(), 1);
     plex.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn learnt_weights_go_in_force_before_the_moves_outlive_a_restart_and_can_be_reset() {
+    let two = Two::start().await;
+    import(&two.history(), 20);
+    let start = async |weights: ControlWeights, of_b: f64| {
+        let mut config = two.config(ControlMode::Control);
+        config.control.weights = weights;
+        config.stores[1].weight = of_b;
+        let plex = Plex::start(config, true).await.unwrap();
+        wait_for(&plex, "both up", |status| status.stores.iter().all(|s| s.state.word() == "up")).await;
+        plex
+    };
+    let in_force = async |plex: &Plex| {
+        let status = plex.status().await;
+        (named(&status, "a").weight, named(&status, "b").weight)
+    };
+    let plex = start(ControlWeights::Apply, 1.0).await;
+    let state = wait_for_control(&plex, "weights in force", |state| state.reweighed > 0).await;
+    let last = plex.decisions(10).iter().find(|decided| decided.weights.is_some()).unwrap().clone();
+    let weights = last.weights.clone().unwrap();
+    assert!(last.applied && state.last.is_some(), "{last:#?}");
+    let [a, b] = &weights.stores[..] else { panic!("{weights:?}") };
+    assert_eq!((a.store.as_str(), a.before, b.before), ("a", 1.0, 1.0));
+    assert!(a.after < 0.9 && a.after > 1.0 / 1.501 && b.after > 1.1 && b.after < 1.501, "{weights:?}");
+    assert!((0.05..0.3).contains(&weights.files_part) && weights.reason.contains("a 1 ->"), "{weights:?}");
+    let told = plex.weights().await;
+    assert!(told.learnt && told.mode == "apply" && told.reason == weights.reason, "{told:?}");
+    assert_eq!(in_force(&plex).await, (a.after, b.after));
+    assert_eq!(named(&plex.status().await, "a").configured_weight, 1.0);
+    // What was moved besides was planned for these weights: no exception says what the default rule says.
+    let page = plex.exceptions(None, 1_000).await.unwrap();
+    assert!(page.exceptions.iter().all(|file| file.default_store.as_ref() != Some(&file.store)), "{page:?}");
+    plex.finish().await;
+    drop(plex);
+
+    let plex = start(ControlWeights::Apply, 1.0).await;
+    assert_eq!(in_force(&plex).await, (a.after, b.after), "they outlive a restart");
+    assert_eq!(plex.weights().await.changed_unix_ms, told.changed_unix_ms);
+    let again = plex.reset_weights().await.unwrap();
+    assert!(!again.learnt && again.changed_unix_ms > told.changed_unix_ms, "{again:?}");
+    assert_eq!(in_force(&plex).await, (1.0, 1.0));
+    assert_eq!(plex.reset_weights().await.unwrap(), plex.weights().await, "nothing to reset any more");
+    let decisions = plex.control_state().decisions;
+    let state = wait_for_control(&plex, "two decisions", |state| state.decisions >= decisions + 2).await;
+    assert_eq!(state.reweighed, 0, "a day has to go after a reset");
+    plex.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn learnt_weights_end_with_another_weight_in_the_configuration_or_another_setting() {
+    let two = Two::start().await;
+    std::fs::create_dir_all(two.kept.path()).unwrap();
+    let keep = || {
+        let history = History::open(two.history(), HistoryLimits::default()).unwrap().history;
+        let kept = r#"[{"stores":{"a":{"configured":1.0,"in_force":0.8},"b":{"configured":1.0,"in_force":1.2}},"changed_unix_ms":7,"reason":"why"}]"#;
+        history.put("weights", kept.as_bytes()).unwrap();
+    };
+    for (weights, of_b, expected) in [
+        (ControlWeights::Apply, 1.0, (0.8, 1.2)),
+        (ControlWeights::Apply, 2.0, (1.0, 2.0)),
+        (ControlWeights::Advise, 1.0, (1.0, 1.0)),
+    ] {
+        keep();
+        // Control pauses: what was learnt stays, and nothing more is learnt.
+        let mut config = two.config(ControlMode::Off);
+        config.control.weights = weights;
+        config.stores[1].weight = of_b;
+        let plex = Plex::start(config, false).await.unwrap();
+        let status = plex.status().await;
+        assert_eq!((named(&status, "a").weight, named(&status, "b").weight), expected, "{weights:?} {of_b}");
+        assert_eq!(status.control.weights_learnt, expected == (0.8, 1.2));
+        plex.finish().await;
+    }
 }

@@ -151,11 +151,98 @@ fn what_no_handle_is_known_of_is_not_moved_and_lies_on_all_stores() {
         state: clockwork_placement::StoreState::Up,
     };
     let table = Arc::new(clockwork_placement::Table::new(0, vec![entry]).unwrap());
-    let states = std::iter::once((crate::plex::Health::Up, false));
-    let view = View::new(&config(), states, table, std::collections::BTreeMap::new());
-    let decision = brain.plan(&view);
+    let states = std::iter::once((crate::plex::Health::Up, false, 1.0));
+    let view = View::new(&config(), states, table, std::collections::BTreeMap::new(), None);
+    let (decision, _) = brain.plan(&view);
     let (decided, changes) = brain.tell(&decision, &view, &|_| None);
     assert_eq!((changes.len(), decided.moves.len()), (0, 0));
     assert!((decided.stores[0].requests_before / (of_day(now) + 20) as f64 - 1.0).abs() < 0.2, "{decided:?}");
     assert!(decided.notes.iter().any(|note| note.contains("imported past")), "{:?}", decided.notes);
+}
+
+/// Stores a and b with 20 files each by equal weights, of which b does twice what a does: a day has a peak at noon.
+fn measured_hour(hour: u64) -> PeriodRecord {
+    let each = of_day(hour) / 10;
+    let mut record = record(hour, "a", &[]);
+    record.files = (0..40_u8)
+        .map(|n| FilePeriod {
+            handle: handle(n + 1),
+            store: u16::from(n % 2),
+            path: None,
+            counts: FileCounts {
+                calls: ClassCounts { reads: each, ..ClassCounts::default() },
+                ..FileCounts::default()
+            },
+        })
+        .collect();
+    let store = |name: &str, capacity: f64| {
+        let (load, noise) = (20 * each, 1.0 + 0.01 * (hour * 7 % 5) as f64);
+        let ms = noise * 3.0 / (1.0 - (load as f64 / capacity).min(0.98));
+        let mut counts = StoreCounts::default();
+        counts.requests.reads = load;
+        (0..20).for_each(|_| counts.count_answer(crate::heat::Class::Read, (ms * 1e3) as u64));
+        StorePeriod { name: name.into(), counts }
+    };
+    record.stores = vec![store("a", 2_200.0), store("b", 4_400.0)];
+    record
+}
+
+#[test]
+fn weights_are_planned_before_moves_and_a_restart_knows_when() {
+    let text = "[[store]]\nname = \"a\"\naddress = \"127.0.0.1:1\"\n[[store]]\nname = \"b\"\naddress = \
+                \"127.0.0.1:2\"\n[[export]]\npath = \"/e\"\nclients = [\"127.0.0.1\"]\n";
+    let mut config = Config::parse(text, Path::new("test.toml")).unwrap();
+    (config.control.mode, config.control.objective_ms) = (ControlMode::Control, 10.0);
+    config.control.weights = ControlWeights::Apply;
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+    let now = BEGIN + PAST;
+    history.append_all(&(BEGIN..now).map(measured_hour).collect::<Vec<_>>()).unwrap();
+    let entries = ["a", "b"].map(|name| clockwork_placement::StoreEntry::up(name, 1.0));
+    let table = Arc::new(clockwork_placement::Table::new(0, entries.to_vec()).unwrap());
+    // One file that the controller had moved to b, whatever the default rule says.
+    let mut moved = std::collections::BTreeMap::new();
+    let on = |byte: u8, table: &clockwork_placement::Table| {
+        table.default_route(table.hash(handle(byte).as_bytes())).unwrap().index()
+    };
+    for byte in (1..=40).filter(|byte| on(*byte, &table) == 0) {
+        moved.insert(
+            handle(byte).as_bytes().into(),
+            crate::plex::Exception {
+                store: "b".into(),
+                replicas: Vec::new(),
+                reason: String::new(),
+                since_unix_ms: 1,
+                by: crate::plex::By::Controller,
+            },
+        );
+    }
+    let view = |health: crate::plex::Health, changed: Option<u64>| {
+        let states = [(crate::plex::Health::Up, false, 1.0), (health, false, 1.0)].into_iter();
+        View::new(&config, states, Arc::clone(&table), moved.clone(), changed)
+    };
+    let load = || Brain::load(&config, now * HOUR_MS, Some(&history)).unwrap();
+    let down = crate::plex::Health::Down { reason: String::new() };
+    let mut brain = load();
+    assert_eq!(brain.plan(&view(down, None)).1, None, "a store is down");
+    let seen = view(crate::plex::Health::Up, None);
+    let (decision, weights) = brain.plan(&seen);
+    let weights = weights.unwrap();
+    let after: Vec<f64> = weights.stores.iter().map(|store| store.after).collect();
+    assert!(after[0] < 0.95 && after[1] > 1.05 && weights.reason.contains("a 1 -> "), "{weights:?}");
+    // The decision is about the files as they lie by these weights.
+    let then = seen.reweighed(&after).unwrap();
+    let by_then: f64 = (1..=40)
+        .filter(|byte| on(*byte, &then.table) == 0 && !moved.contains_key(handle(*byte).as_bytes()))
+        .count() as f64;
+    let of_a = decision.stores.iter().find(|(store, _)| *store == 0).unwrap();
+    assert!(by_then == 0.0 && of_a.1.requests < 1.0, "all that was at a had been moved to b: {of_a:?}");
+    assert!(
+        view(crate::plex::Health::Up, None).placed(&brain.files).assigned()
+            > then.placed(&brain.files).assigned()
+    );
+    assert_eq!(brain.plan(&seen).1, None, "once a day");
+    // A restart knows it by when they were changed.
+    let of = |changed: u64| load().plan(&view(crate::plex::Health::Up, Some(changed * HOUR_MS))).1.is_some();
+    assert!(!of(now - 1) && !of(now - 23) && of(now - 24));
 }
