@@ -150,8 +150,9 @@ fn nothing_changes_while_a_store_is_out_unknown_or_weightless() {
 
 #[test]
 fn a_plex_that_carries_its_load_keeps_its_weights() {
-    let mut plex = equal();
-    let mut controller = controller(Mode::Control, WeightsMode::Apply, 500.0);
+    let mut plex = Plex::new(&CAPACITIES.map(|capacity| 4.0 * capacity), FILES, 3);
+    rehome(&mut plex);
+    let mut controller = controller(Mode::Control, WeightsMode::Apply, 20.0);
     let ran = run(&mut plex, &mut controller, 0..3 * DAY, |_, _| {});
     assert_eq!(ran.changes, [], "{:?}", ran.changes);
 }

@@ -5,7 +5,7 @@
 //! once, whose caches are cold then: so it is made at most once a day, only if it brings something, and not on suspicion.
 
 use super::Controller;
-use super::decide::{Loads, OBJECTIVE_MS_MIN, WEIGHTS_DIFFER};
+use super::decide::{OBJECTIVE_MS_MIN, WEIGHTS_DIFFER};
 use super::forecasts::Forecasts;
 use super::history::History;
 use super::reports::PlexView;
@@ -17,6 +17,9 @@ use crate::series::signed;
 
 /// Largest factor by which a change multiplies or divides a store's weight.
 pub const WEIGHT_FACTOR_MAX: f64 = 1.5;
+/// Log deviation of the load that stores are weighed for: a total is taken as given, and what it leaves open is no
+/// property of the stores.
+const KNOWN: [f64; 1] = [0.0];
 /// Steps that are tried, the largest first, until the models vouch for the loads that they bring.
 const FACTORS: [f64; 3] = [WEIGHT_FACTOR_MAX, 1.3, 1.15];
 /// A change has to bring the highest response time at the largest total down to this part.
@@ -34,8 +37,8 @@ pub struct WeightsChange {
     pub after: Vec<f64>,
     /// Weights under which all stores would answer alike; with the same sum.
     pub wanted: Vec<f64>,
-    /// The total weighed for, requests a period: the largest forecast or of the last week's busiest periods; the largest
-    /// forecast where the stores' models do not vouch for more.
+    /// The total weighed for, requests a period: the largest forecast or of the last week's busiest periods, but no more
+    /// than the stores have seen.
     pub total: f64,
     /// Highest response time of the stores at that total, before and after, if every file were as hot as every other, at the quantile
     /// planned with, milliseconds.
@@ -65,7 +68,7 @@ impl<H: History> Controller<H> {
     /// plex as it is with them. `None` unless [`WeightsMode::Apply`] and [`Mode::Control`] are set, a day has gone, and
     ///
     /// - every store of a weight above 0 is up, with a model of a day of periods at least, in which the load that it would
-    ///   have is not beyond what the model is trusted with (smaller steps and totals are tried for that);
+    ///   have is not beyond what the model is trusted with (smaller steps are tried for that);
     /// - at the largest total a store with its share of it would be above `margin` of the objective, and the highest
     ///   response time falls by a twentieth;
     /// - some weight differs by a tenth from what is wanted.
@@ -78,27 +81,21 @@ impl<H: History> Controller<H> {
             return None;
         }
         self.update_models(view);
-        let loads = Loads::of(forecasts, view, &self.reads);
-        let deviations: Vec<Vec<f64>> =
-            (0..view.stores.len()).map(|s| loads.deviations(forecasts, s)).collect();
         let z = self.settings.plan.z(&self.settings.objective);
         let curves: Vec<Option<LoadCurve>> =
-            (0..view.stores.len()).map(|s| self.curve(view, s, z, &deviations[s])).collect();
+            (0..view.stores.len()).map(|s| self.curve(view, s, z, &KNOWN)).collect();
         let peaks = forecasts.stress.as_ref().map(Heat::totals).unwrap_or_default();
-        let highest = |totals: Vec<f64>| totals.into_iter().fold(0.0, f64::max);
-        let (peak, ahead) = (highest(peaks), highest(forecasts.planning.totals()));
-        // Where the stores have not seen the like of last week's peaks, what is forecast has to do.
-        let totals = [peak.max(ahead), ahead];
+        let highest = forecasts.planning.totals().into_iter().chain(peaks).fold(0.0, f64::max);
+        // What lies beyond what the stores have seen is a matter of caution, which says little of what they are worth.
+        let total = highest.min(self.seen(view, &of)?);
         let trusted = |change: &WeightsChange| {
             let shares = shares(&change.after);
-            of.iter().all(|s| self.trusted(view, *s, change.total * shares[*s], deviations[*s][0]))
+            of.iter().all(|s| self.trusted(view, *s, change.total * shares[*s]))
         };
-        let tries = totals.iter().flat_map(|total| FACTORS.map(|factor| (*total, factor)));
-        let change = tries
-            .filter_map(|(total, factor)| {
-                self.weights_change(forecasts.period, (total, factor), view, &curves, &of)
-            })
-            .find(trusted)?;
+        let mut steps = FACTORS
+            .iter()
+            .filter_map(|factor| self.weights_change(forecasts.period, (total, *factor), view, &curves, &of));
+        let change = steps.find(trusted)?;
         self.weighed = Some(forecasts.period);
         // What moves promised they promised with the files as they were.
         self.ledger.forget_open();
@@ -138,10 +135,20 @@ impl<H: History> Controller<H> {
         Some(WeightsChange { period, before, after, wanted, total, highest_ms, objective_ms })
     }
 
+    /// The largest load that all stores together have seen, each for itself (the third largest of two weeks); `None` where one has no
+    /// model.
+    fn seen(&self, view: &PlexView<'_>, of: &[usize]) -> Option<f64> {
+        let one = |store: &usize| match self.models.of(&view.stores[*store].name) {
+            Known::Model(fitted) => Some(fitted.load_max()),
+            Known::Nothing | Known::Unfit => None,
+        };
+        of.iter().map(one).sum()
+    }
+
     /// Whether a store's model says something about this load that rests on a day of measurements, and not on caution alone.
-    fn trusted(&self, view: &PlexView<'_>, store: usize, load: f64, log_deviation: f64) -> bool {
+    fn trusted(&self, view: &PlexView<'_>, store: usize, load: f64) -> bool {
         let Known::Model(fitted) = self.models.of(&view.stores[store].name) else { return false };
-        let source = predict(fitted, load, log_deviation, self.settings.objective.response_ms).source;
+        let source = predict(fitted, load, 0.0, self.settings.objective.response_ms).source;
         fitted.periods() >= self.settings.day()
             && matches!(source, ResponseSource::BestFit | ResponseSource::Envelope)
     }
