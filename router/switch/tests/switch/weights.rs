@@ -57,6 +57,40 @@ fn a13_weights_change_under_traffic() {
 }
 
 #[test]
+fn a09_a_file_whose_default_store_changes_stays_until_its_writes_are_committed() {
+    let mut sim = Sim::new(vec![Spec::default(); 2]);
+    let files = files(&mut sim, 60);
+    let at = |sim: &Sim, file: &[u8]| {
+        let table = sim.shared.table.load();
+        table.route(file, table.hash(file)).unwrap()
+    };
+    let of_a: Vec<&Vec<u8>> = files.iter().filter(|file| at(&sim, file) == A).collect();
+    let peer = sim.stream(0, 1);
+    // All of store A's files are written to, and so pinned; then a third of its weight goes.
+    for (xid, file) in (1..).zip(&of_a) {
+        sim.ask(peer, &calls::write(xid, file, 0, calls::UNSTABLE, b"bytes"));
+    }
+    sim.set_stores(|i, store| store.weight = [0.6, 1.4][i]);
+    let leave: Vec<&Vec<u8>> = of_a
+        .iter()
+        .copied()
+        .filter(|file| sim.wanted.route(file, sim.wanted.hash(file)) != Some(A))
+        .collect();
+    assert!(!leave.is_empty() && leave.len() < of_a.len(), "{} of {}", leave.len(), of_a.len());
+    assert_eq!(sim.place(), leave.len(), "those that leave wait");
+    assert!(of_a.iter().all(|file| at(&sim, file) == A));
+    for (xid, file) in (100..).zip(&leave) {
+        let committed = sim.ask(peer, &calls::commit(xid, file));
+        assert_eq!(status(Procedure::Commit, &committed), 0);
+        sim.place();
+        assert_eq!(at(&sim, file), B, "it follows as soon as it may");
+    }
+    assert_eq!(sim.store(B).runs(Procedure::Commit), 0, "each was committed where it was written");
+    assert_eq!(sim.place(), 0);
+    sim.settle();
+}
+
+#[test]
 fn a13_nobody_serves_whatever_the_procedure() {
     let mut sim = Sim::new(vec![Spec::default(); 2]);
     let root = sim.cluster.root();
