@@ -272,4 +272,28 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn learnt_weights_help_unlike_stores_without_moving_a_file_by_itself() {
+        let policies = [PolicyKind::Default, PolicyKind::Weights, PolicyKind::ClockworkWeights];
+        let all = study(&policies).run(&|_| ()).unwrap();
+        let of = |plex: &str, policy: &str| {
+            all.iter().find(|summary| summary.plex == plex && summary.policy == policy).unwrap()
+        };
+        let sum = |policy: &str, of_one: fn(&Summary) -> f64| {
+            ["loose", "tight", "tight-batch"].iter().map(|plex| of_one(of(plex, policy))).sum::<f64>()
+        };
+        assert_eq!(sum("default", |s| s.rehomed), 0.0);
+        assert_eq!(sum("weights", |s| s.moves), 0.0);
+        assert!(sum("clockwork-weights", |s| s.moves) > 0.0);
+        let rehomed = sum("weights", |s| s.rehomed);
+        assert!((60.0..1_200.0).contains(&rehomed), "{rehomed} files in three days");
+        assert_eq!(
+            rehomed,
+            sum("clockwork-weights", |s| s.rehomed),
+            "the same weights, whatever else is done"
+        );
+        let ratio = |policy| sum(policy, |s| s.ratio_to_best);
+        assert!(ratio("weights") < 0.98 * ratio("default"), "{} {}", ratio("weights"), ratio("default"));
+    }
 }
