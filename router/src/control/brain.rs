@@ -1,7 +1,9 @@
 //! The controller with what it needs to know of the plex's files and clock. Everything in here may take long: it runs on a
 //! blocking thread.
 
-use super::decided::{Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, WeightsChanged};
+use super::decided::{
+    Decided, Learnt, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, WeightsChanged,
+};
 use super::files::Files;
 use super::past::{Clock, Closed, Rows, store_report};
 use super::view::View;
@@ -11,8 +13,8 @@ use crate::heat::{PeriodRecord, ShardPeriod, StoreCounts};
 use crate::history::{History, HistoryError};
 use crate::plex::{Change, ReadShare};
 use clockwork_forecaster::controller::{
-    By, Controller, Decision, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move, Note,
-    ObserveError, PartialPeriod, PlexView, PredictedResponse, Settings, SettingsError, StoreReport,
+    By, Controller, Decision, Experience, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move,
+    Note, ObserveError, PartialPeriod, PlexView, PredictedResponse, Settings, SettingsError, StoreReport,
     WeightsMode,
 };
 use clockwork_forecaster::demand::CycleChoice;
@@ -144,7 +146,7 @@ impl Brain {
         (self.files.waiting(), self.files.taken().len())
     }
 
-    /// Takes up the moves made before a restart.
+    /// Takes up the moves made before a restart, and what the controller had learnt of itself.
     fn remember(&mut self, decisions: &[Decided]) {
         let mut past = Past::default();
         for decided in decisions.iter().filter(|decided| decided.applied) {
@@ -166,6 +168,10 @@ impl Brain {
             }
         }
         self.controller.restore_past(past);
+        if let Some(learnt) = decisions.iter().rev().find_map(|decided| decided.learnt) {
+            let Learnt { promised, kept, interval_width, .. } = learnt;
+            self.controller.restore_experience(&Experience { promised, kept, interval_width });
+        }
     }
 
     /// The period after the newest one known.
@@ -322,6 +328,12 @@ impl Brain {
             returns,
             weights_advice: decision.weights_advice.as_ref().map(|weights| {
                 weights.iter().enumerate().map(|(store, weight)| (name(store), *weight)).collect()
+            }),
+            learnt: Some(Learnt {
+                trust: decision.experience.trust(),
+                promised: decision.experience.promised,
+                kept: decision.experience.kept,
+                interval_width: decision.experience.interval_width,
             }),
             notes: decision.notes.iter().map(|note| self.note(note)).collect(),
             ..Decided::default()

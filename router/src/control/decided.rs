@@ -142,6 +142,19 @@ pub struct WeightsChanged {
     pub reason: String,
 }
 
+/// What the controller has learnt of itself, as of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Learnt {
+    /// Part of what moves promise that is believed, 0 to 1.
+    pub trust: f64,
+    /// What moves have promised lately: by how much they were to lower the stores' excess over the objective, on the log scale.
+    pub promised: f64,
+    /// What of it came.
+    pub kept: f64,
+    /// What the widths of the intervals of response times are multiplied by.
+    pub interval_width: f64,
+}
+
 /// One decision.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
@@ -177,6 +190,9 @@ pub struct Decided {
     /// Other weights of the default rule, put in force before the moves (`applied` says whether).
     #[serde(default)]
     pub weights: Option<WeightsChanged>,
+    /// What the controller has learnt of itself.
+    #[serde(default)]
+    pub learnt: Option<Learnt>,
     /// What else is worth knowing.
     pub notes: Vec<String>,
 }

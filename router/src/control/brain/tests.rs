@@ -246,3 +246,32 @@ fn weights_are_planned_before_moves_and_a_restart_knows_when() {
     let of = |changed: u64| load().plan(&view(crate::plex::Health::Up, Some(changed * HOUR_MS))).1.is_some();
     assert!(!of(now - 1) && !of(now - 23) && of(now - 24));
 }
+
+#[test]
+fn what_was_learnt_of_itself_outlives_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, hour) = imported(folder.path());
+    let fresh = load(&history, hour).controller.experience();
+    assert_eq!((fresh.trust(), fresh.interval_width), (1.0, 1.0));
+    let learnt = |promised| Learnt { trust: 0.0, promised, kept: 1.0, interval_width: 0.75 };
+    let period = i64::try_from(hour).unwrap();
+    for (period, learnt) in
+        [(period - 2, Some(learnt(99.0))), (period - 1, Some(learnt(9.0))), (period, None)]
+    {
+        let decided = Decided { period, by: "plan".into(), learnt, ..Decided::default() };
+        super::super::kept::keep(&history, &decided).unwrap();
+    }
+    let mut again = load(&history, hour);
+    let experience = again.controller.experience();
+    assert!((experience.trust() - 0.2).abs() < 1e-9, "the newest that says so: {experience:?}");
+    assert!((experience.interval_width - 0.75).abs() < 1e-9);
+    // What is decided now says it, and so the next restart knows it as well.
+    let table = clockwork_placement::Table::new(0, vec![clockwork_placement::StoreEntry::up("a", 1.0)]);
+    let states = [(crate::plex::Health::Up, false, 1.0)].into_iter();
+    let view =
+        View::new(&config(), states, Arc::new(table.unwrap()), std::collections::BTreeMap::default(), None);
+    let (decision, _) = again.plan(&view);
+    let (told, _) = again.tell(&decision, &view, &|_| None);
+    let told = told.learnt.unwrap();
+    assert!((told.trust - 0.2).abs() < 0.02 && told.interval_width == experience.interval_width, "{told:?}");
+}
