@@ -231,15 +231,20 @@ impl Device {
     /// Takes a call that comes now and says when it is done. Times are nanoseconds of one clock that does not go
     /// back, and calls are taken in the order of the queue.
     pub fn admit(&mut self, now_ns: u64, kind: Kind, bytes: u32) -> u64 {
+        self.serve(now_ns, kind, bytes).unwrap_or(now_ns)
+    }
+
+    /// The same; `None` where such a call takes the device no time.
+    pub(super) fn serve(&mut self, now_ns: u64, kind: Kind, bytes: u32) -> Option<u64> {
         let mean_ns = self.spec.mean_ns(kind, bytes);
         if mean_ns <= 0.0 {
-            return now_ns;
+            return None;
         }
         let service_ns = nanoseconds(mean_ns * self.spec.distribution.factor(&mut self.rng));
-        let Some(mut first) = self.free_ns.peek_mut() else { return now_ns };
+        let mut first = self.free_ns.peek_mut()?;
         let done_ns = now_ns.max(first.0).saturating_add(service_ns);
         *first = Reverse(done_ns);
-        done_ns
+        Some(done_ns)
     }
 }
 

@@ -23,7 +23,7 @@ use super::Shared;
 use super::alarm::{Alarm, now_ns};
 use super::call::{Passed, Verdict, finish, judge};
 use super::device::Kind;
-use super::holding::{Held, Holding};
+use super::holding::{Asked, Held, Holding};
 use super::inner::Inner;
 
 /// Calls of one connection that `nfs3_server` works on at once, at the most; further ones wait in the guard and
@@ -328,16 +328,18 @@ impl Outward<'_> {
             self.calls.running().remove(&xid).ok_or(GuardError::Reply)?;
         self.calls.may_run.add_permits(1);
         let read_bytes = finish(reply, &passed, &self.shared.touch(&passed));
-        let due_ns = match asks(&passed, read_bytes) {
-            Some((kind, bytes)) => self.shared.device().admit(arrived_ns, kind, bytes),
-            None => arrived_ns,
-        };
-        let due_ns = due_ns.saturating_sub(self.shared.way.both_ns);
-        // What was due before the reply was there is late by the time that the real disk took.
-        if due_ns <= now_ns() {
+        let asked = asks(&passed, read_bytes).and_then(|(kind, bytes)| {
+            let done_ns = self.shared.device().serve(arrived_ns, kind, bytes)?;
+            Some(Asked { kind, arrived_ns, done_ns, way_ns: self.shared.way.both_ns() })
+        });
+        let Some(asked) = asked else {
             self.put(reply, kib);
-        } else {
-            self.held.hold(due_ns, reply.to_vec(), kib);
+            return Ok(());
+        };
+        let now_ns = now_ns();
+        if let Some(reply) = self.held.hold(now_ns, &asked, &self.shared.way.lateness, (reply, kib)) {
+            self.leaves(now_ns, arrived_ns);
+            self.put(reply, kib);
         }
         Ok(())
     }
@@ -345,13 +347,21 @@ impl Outward<'_> {
     fn release(&mut self, now_ns: u64, woken: bool) {
         let lateness = &self.shared.way.lateness;
         let mut held = std::mem::take(&mut self.held);
-        let mut put = |Held { reply, kib, .. }| self.put(&reply, kib);
+        let mut put = |Held { arrived_ns, reply, kib, .. }| {
+            self.leaves(now_ns, arrived_ns);
+            self.put(&reply, kib);
+        };
         if woken {
             held.woken(now_ns, lateness).for_each(&mut put);
         } else {
             held.passing(now_ns, lateness).for_each(&mut put);
         }
         self.held = held;
+    }
+
+    /// A reply of the device leaves now.
+    fn leaves(&self, now_ns: u64, arrived_ns: u64) {
+        self.shared.stay_ns.store(now_ns.saturating_sub(arrived_ns), Relaxed);
     }
 
     fn put(&mut self, reply: &[u8], kib: u32) {

@@ -52,6 +52,7 @@ mod guard;
 mod handle;
 mod holding;
 mod inner;
+mod lateness;
 mod listing;
 mod namespace;
 mod run;
@@ -172,6 +173,8 @@ struct Shared {
     namespace: Arc<Namespace>,
     device: Mutex<Device>,
     way: Way,
+    /// How long the call was here, in nanoseconds, whose reply left last after the device had worked on it.
+    stay_ns: AtomicU64,
     /// Another at every start of every store.
     verifier: u64,
     counters: Counters,
@@ -189,6 +192,7 @@ impl Shared {
             namespace,
             device: Mutex::new(Device::new(device, 0)),
             way: Way::default(),
+            stay_ns: AtomicU64::new(0),
             verifier: 0,
             counters: Counters::default(),
             log_again_ns: AtomicU64::new(0),
@@ -266,6 +270,7 @@ pub async fn serve(spec: StoreSpec, namespace: Arc<Namespace>) -> Result<Running
     let listener = TcpListener::bind(listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let way = if device.is_none() { Way::default() } else { Way::measured(&namespace).await };
+    let watched = !device.is_none();
     let shared = Arc::new(Shared {
         device: Mutex::new(Device::new(device, xxh3_64_with_seed(name.as_bytes(), seed))),
         way,
@@ -274,13 +279,21 @@ pub async fn serve(spec: StoreSpec, namespace: Arc<Namespace>) -> Result<Running
         ..Shared::new(address.port(), export, namespace, device)
     });
     let (stop, stopped) = watch::channel(false);
-    let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), stopped));
+    let accepting = tokio::spawn(accept(listener, Arc::clone(&shared), watched, stopped));
     Ok(RunningStore { address, shared, stop, accepting })
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    watched: bool,
+    mut stopped: watch::Receiver<bool>,
+) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = tokio::task::JoinSet::new();
+    if watched {
+        connections.spawn(way::watch(Arc::clone(&shared)));
+    }
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
