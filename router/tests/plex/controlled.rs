@@ -16,6 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PERIOD_MS: u64 = 1_000;
+/// Periods from now to the end of an imported past: so long a slow machine has for the first decision.
+const ENDS_IN: i64 = 20;
 const DAY: u64 = 24;
 /// Periods of the past.
 const PAST: u64 = 14 * DAY;
@@ -129,13 +131,15 @@ impl Two {
 }
 
 async fn wait_for_control(plex: &Plex, what: &str, wanted: impl Fn(&ControlState) -> bool) -> ControlState {
+    // The period decided about may lie as far ahead as a past was imported for.
+    let patience = super::site::PATIENCE + Duration::from_millis(ENDS_IN.unsigned_abs() * PERIOD_MS);
     let begin = Instant::now();
     loop {
         let state = plex.control_state();
         if wanted(&state) {
             return state;
         }
-        assert!(begin.elapsed() < super::site::PATIENCE, "waited for {what}: {state:#?}");
+        assert!(begin.elapsed() < patience, "waited for {what}: {state:#?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -144,7 +148,7 @@ async fn wait_for_control(plex: &Plex, what: &str, wanted: impl Fn(&ControlState
 async fn files_are_moved_before_load_arrives_and_a_restart_forgets_nothing() {
     let two = Two::start().await;
     let hottest = (0..FILES).find(|file| home(*file) == 0).unwrap();
-    import(&two.history(), 20);
+    import(&two.history(), ENDS_IN);
     let plex = two.plex(ControlMode::Control).await;
     let state = wait_for_control(&plex, "a decision in force", |state| state.moved > 0).await;
     assert_eq!(state.periods_known, PAST);
@@ -188,7 +192,7 @@ async fn files_are_moved_before_load_arrives_and_a_restart_forgets_nothing() {
 async fn the_operators_assignment_is_not_touched() {
     let two = Two::start().await;
     let hottest = (0..FILES).find(|file| home(*file) == 0).unwrap();
-    import(&two.history(), 20);
+    import(&two.history(), ENDS_IN);
     {
         // As an operator's assignment is kept.
         let history = History::open(two.history(), HistoryLimits::default()).unwrap().history;
@@ -211,7 +215,7 @@ async fn the_operators_assignment_is_not_touched() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn advice_moves_nothing() {
     let two = Two::start().await;
-    import(&two.history(), 20);
+    import(&two.history(), ENDS_IN);
     let plex = two.plex(ControlMode::Advise).await;
     let state = wait_for_control(&plex, "a decision", |state| state.decisions > 0).await;
     let last = state.last.unwrap();
@@ -240,7 +244,7 @@ async fn after_a_pause_the_periods_between_are_missing_and_control_goes_on() {
 async fn a_file_that_no_store_carries_is_read_at_two_where_that_is_allowed() {
     let two = Two::start().await;
     let hot = (0..FILES).find(|file| home(*file) == 1).unwrap();
-    import_with(&two.history(), 20, Some(hot));
+    import_with(&two.history(), ENDS_IN, Some(hot));
     let start = |replicas_max: usize| {
         let mut config = two.config(ControlMode::Control);
         config.control.replicas_max = replicas_max;
@@ -278,7 +282,7 @@ async fn a_file_that_no_store_carries_is_read_at_two_where_that_is_allowed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn learnt_weights_go_in_force_before_the_moves_outlive_a_restart_and_can_be_reset() {
     let two = Two::start().await;
-    import(&two.history(), 20);
+    import(&two.history(), ENDS_IN);
     let start = async |weights: ControlWeights, of_b: f64| {
         let mut config = two.config(ControlMode::Control);
         config.control.weights = weights;
