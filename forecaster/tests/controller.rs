@@ -11,7 +11,7 @@ use clockwork_forecaster::controller::{
 };
 use clockwork_forecaster::objective::Objective;
 use clockwork_forecaster::plan::{
-    Heat, LoadCurve, Past, PastMove, PlanSettings, Problem, Rule, Stress, balanced_weights, plan,
+    Heat, LoadCurve, Past, PastMove, PlanSettings, Problem, Rule, Stress, carrying_weights, plan,
     static_assignment,
 };
 use plex::{Plex, check, controller, day, zipf};
@@ -425,7 +425,9 @@ fn doing_it_once_levels_the_stores_and_so_would_other_weights() {
     let curves: Vec<Option<LoadCurve>> = CAPACITIES.iter().map(curve).collect();
     let before = plex.loads(&counts);
     let assigned = static_assignment(&heat, &curves, &plex.view());
-    let weights = balanced_weights(&heat.totals(), &curves, &plex.view()).unwrap();
+    let weigh =
+        |curves: &[Option<LoadCurve>]| carrying_weights(60_000.0, f64::NEG_INFINITY, curves, &[0, 1, 2, 3]);
+    let weights = weigh(&curves).unwrap();
     assert!(assigned.iter().all(|a| a.0 != FileId(7)));
     plex.places.exceptions.extend(assigned);
     let after = plex.loads(&counts);
@@ -442,7 +444,7 @@ fn doing_it_once_levels_the_stores_and_so_would_other_weights() {
     assert!(
         static_assignment(&heat, &unknown, &plex.view()).iter().all(|a| plex.places.homes[a.0.index()] != 0)
     );
-    assert_eq!(balanced_weights(&heat.totals(), &unknown, &plex.view()), None);
+    assert_eq!(weigh(&unknown), None);
 }
 
 #[test]

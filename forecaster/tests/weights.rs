@@ -177,6 +177,25 @@ fn advice_is_said_once_a_day_and_off_says_nothing() {
 }
 
 #[test]
+fn advice_is_what_the_steps_come_to() {
+    let mut plex = equal();
+    plex.stores.iter_mut().for_each(|store| store.weight = 3.0);
+    let mut learning = controller(Mode::Observe, WeightsMode::Off, 2.5);
+    run(&mut plex, &mut learning, 0..2 * DAY, |_, _| {});
+    let of = |weights: WeightsMode| {
+        let mut settings = learning.settings().clone();
+        (settings.mode, settings.weights) = (Mode::Control, weights);
+        Controller::new(settings, learning.history().clone()).unwrap()
+    };
+    let (mut advises, mut applies) = (of(WeightsMode::Advise), of(WeightsMode::Apply));
+    let forecasts = advises.forecast();
+    let advice = advises.decide(&forecasts, &plex.view()).weights_advice.unwrap();
+    assert_eq!(applies.weigh(&forecasts, &plex.view()).unwrap().wanted, advice);
+    assert!((advice.iter().sum::<f64>() - 12.0).abs() < 1e-9, "{advice:?}");
+    assert!(advice.is_sorted(), "{advice:?}");
+}
+
+#[test]
 fn a_change_before_a_restart_counts_for_the_day() {
     let mut plex = equal();
     let mut controller = controller(Mode::Control, WeightsMode::Advise, 2.5);

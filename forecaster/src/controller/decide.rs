@@ -7,12 +7,12 @@ use super::decision::{By, Decision, Note, PredictedResponse, StoreForecast};
 use super::forecasts::{Forecasts, Z66};
 use super::history::History;
 use super::reports::{FileId, PlexView};
-use super::settings::{Mode, WeightsMode};
+use super::settings::Mode;
 use super::stores::{Known, predict};
 use super::within::Open;
 use crate::plan::{
-    Heat, LoadCurve, NODES, Outlook, Past, PastMove, Plan, PlanSettings, Problem, Reads, Stress,
-    balanced_weights, in_force, planned, shift,
+    Heat, LoadCurve, NODES, Outlook, Past, PastMove, Plan, PlanSettings, Problem, Reads, Stress, in_force,
+    planned, shift,
 };
 use crate::response::LoadForecast;
 use crate::series::signed;
@@ -23,8 +23,6 @@ const LOAD_DEVIATION_MAX: f64 = 2.0;
 pub(super) const OBJECTIVE_MS_MIN: f64 = 1e-6;
 /// Plans that keep less than this part of what they promise are told of.
 const TRUST_NOTED: f64 = 0.2;
-/// Weights are advised, or put in force, where one differs by this share from what is in force.
-pub(super) const WEIGHTS_DIFFER: f64 = 0.1;
 
 /// Reported loads of the stores of a view.
 pub(super) struct Loads {
@@ -125,7 +123,7 @@ impl<H: History> Controller<H> {
         };
         self.ledger.note(&planned.proposals, view);
         notes.extend(planned.notes.iter().filter(|n| !notes.contains(n)).cloned().collect::<Vec<_>>());
-        let weights_advice = self.weights(forecasts, &curves, view);
+        let weights_advice = self.advised_weights(forecasts, view);
         self.remember(forecasts.period, &planned, view);
         let decision = self.decision(forecasts, view, &loads, planned, weights_advice, notes);
         self.open = Some(Open::new(forecasts.clone(), &decision, view));
@@ -309,27 +307,5 @@ impl<H: History> Controller<H> {
             response_before: response(requests),
             response_after: response(after),
         }
-    }
-
-    /// Weights to advise: at most once a day, where they differ from those in force, and where the caller does not put weights
-    /// in force before it has this decided ([`Controller::weigh`]).
-    fn weights(
-        &mut self,
-        forecasts: &Forecasts,
-        curves: &[Option<LoadCurve>],
-        view: &PlexView<'_>,
-    ) -> Option<Vec<f64>> {
-        if self.settings.weights == WeightsMode::Off || self.weighs() || !self.weights_due(forecasts.period) {
-            return None;
-        }
-        let weights = balanced_weights(&forecasts.planning.totals(), curves, view)?;
-        self.weighed = Some(forecasts.period);
-        let up: Vec<usize> = (0..view.stores.len()).filter(|s| view.is_up(*s)).collect();
-        let sum: f64 = up.iter().map(|s| view.stores[*s].weight.max(0.0)).sum();
-        let differs = |s: &usize| {
-            let now = if sum > 0.0 { view.stores[*s].weight.max(0.0) / sum * up.len() as f64 } else { 0.0 };
-            (weights[*s] - now).abs() > WEIGHTS_DIFFER * now
-        };
-        up.iter().any(differs).then_some(weights)
     }
 }

@@ -142,8 +142,8 @@ pub struct Decision {
     pub replications: Vec<Replication>,
     /// Whether, with the moves, every store is predicted to meet the objective at its confidence in the next period.
     pub objective_reachable: bool,
-    /// Weights for the default rule that would suit the stores better, one a store of the view (0 where it is not up): at
-    /// most once a day, and only where they differ by a tenth from those in force.
+    /// Weights for the default rule that would suit the stores better, one a store of the view, with the same sum as those in
+    /// force: at most once a day, and only where [`Controller::weigh`](super::Controller::weigh) would begin to change them.
     pub weights_advice: Option<Vec<f64>>,
     /// What the controller has learnt of itself by then.
     pub experience: Experience,

@@ -5,7 +5,7 @@
 //! once, whose caches are cold then: so it is made at most once a day, only if it brings something, and not on suspicion.
 
 use super::Controller;
-use super::decide::{OBJECTIVE_MS_MIN, WEIGHTS_DIFFER};
+use super::decide::OBJECTIVE_MS_MIN;
 use super::forecasts::Forecasts;
 use super::history::History;
 use super::reports::PlexView;
@@ -22,6 +22,8 @@ pub const WEIGHT_FACTOR_MAX: f64 = 1.5;
 const KNOWN: [f64; 1] = [0.0];
 /// Steps that are tried, the largest first, until the models vouch for the loads that they bring.
 const FACTORS: [f64; 3] = [WEIGHT_FACTOR_MAX, 1.3, 1.15];
+/// Nothing is changed where no weight differs by this part from what is wanted.
+const DIFFER: f64 = 0.1;
 /// A change has to bring the highest response time at the largest total down to this part.
 const GAIN: f64 = 0.95;
 
@@ -76,6 +78,27 @@ impl<H: History> Controller<H> {
         if !self.weighs() || !self.weights_due(forecasts.period) {
             return None;
         }
+        let change = self.weights_change(forecasts, view)?;
+        self.weighed = Some(forecasts.period);
+        // What moves promised they promised with the files as they were.
+        self.ledger.forget_open();
+        Some(change)
+    }
+
+    /// Weights to advise, where the caller does not put them in force: what the steps of [`Controller::weigh`] would come to,
+    /// said when the first would be made.
+    pub(super) fn advised_weights(&mut self, forecasts: &Forecasts, view: &PlexView<'_>) -> Option<Vec<f64>> {
+        let said = self.settings.weights != WeightsMode::Off && !self.weighs();
+        if !said || !self.weights_due(forecasts.period) {
+            return None;
+        }
+        let change = self.weights_change(forecasts, view)?;
+        self.weighed = Some(forecasts.period);
+        Some(change.wanted)
+    }
+
+    /// The largest step that is worth making and whose loads the models vouch for.
+    fn weights_change(&mut self, forecasts: &Forecasts, view: &PlexView<'_>) -> Option<WeightsChange> {
         let of: Vec<usize> = (0..view.stores.len()).filter(|s| view.stores[*s].weight > 0.0).collect();
         if of.iter().any(|s| !view.is_up(*s)) {
             return None;
@@ -94,16 +117,12 @@ impl<H: History> Controller<H> {
         };
         let mut steps = FACTORS
             .iter()
-            .filter_map(|factor| self.weights_change(forecasts.period, (total, *factor), view, &curves, &of));
-        let change = steps.find(trusted)?;
-        self.weighed = Some(forecasts.period);
-        // What moves promised they promised with the files as they were.
-        self.ledger.forget_open();
-        Some(change)
+            .filter_map(|factor| self.weights_step(forecasts.period, (total, *factor), view, &curves, &of));
+        steps.find(trusted)
     }
 
     /// The step of at most this factor that is worth making for this total, if every model is right.
-    fn weights_change(
+    fn weights_step(
         &self,
         period: i64,
         (total, factor): (f64, f64),
@@ -115,9 +134,9 @@ impl<H: History> Controller<H> {
         let limit = (self.settings.plan.margin * objective_ms).max(OBJECTIVE_MS_MIN).ln();
         let before: Vec<f64> = view.stores.iter().map(|store| store.weight.max(0.0)).collect();
         let sum: f64 = before.iter().sum();
-        let mut wanted = carrying_weights((total, 1), limit, curves, view, of)?;
+        let mut wanted = carrying_weights(total, limit, curves, of)?;
         wanted.iter_mut().for_each(|weight| *weight *= sum / of.len() as f64);
-        let differs = |s: &usize| (wanted[*s] - before[*s]).abs() > WEIGHTS_DIFFER * before[*s];
+        let differs = |s: &usize| (wanted[*s] - before[*s]).abs() > DIFFER * before[*s];
         if !sum.is_finite() || !of.iter().any(differs) {
             return None;
         }

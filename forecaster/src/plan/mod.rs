@@ -2,7 +2,7 @@
 //!
 //! [`plan()`] is a pure function of heat in the periods ahead ([`Heat`]), response against load ([`LoadCurve`]), the plex
 //! as it is ([`PlexView`](crate::controller::PlexView)) and what was moved lately ([`Past`]). [`static_assignment`] is what doing it once would give,
-//! [`balanced_weights`] what the default rule would do best with. [`planned`] is the plan with read replication.
+//! [`carrying_weights`] what the default rule would do best with. [`planned`] is the plan with read replication.
 //!
 //! | [`Rule`] | begins when | ends when |
 //! |---|---|---|
@@ -43,5 +43,5 @@ pub use replicas::{
 pub(crate) use replicas::{in_force, shift};
 pub use search::plan;
 pub use settings::{PlanSettings, PlanSettingsError, REPLICAS_MAX, Rule};
-pub use weights::balanced_weights;
-pub(crate) use weights::{carrying_weights, step_towards};
+pub use weights::carrying_weights;
+pub(crate) use weights::step_towards;

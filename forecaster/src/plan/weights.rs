@@ -1,30 +1,15 @@
 //! Weights of the default rule: what the stores are worth, by their response curves.
 
 use super::curve::LoadCurve;
-use crate::controller::PlexView;
 
-/// Weights under which all stores would have the same response time at the largest total of `totals` (one a period
-/// ahead), if every file were as hot as every other; they sum to the number of stores known and up. `None` where
-/// something is unknown of a store that is up.
-pub fn balanced_weights(
-    totals: &[f64],
-    curves: &[Option<LoadCurve>],
-    view: &PlexView<'_>,
-) -> Option<Vec<f64>> {
-    let (h, total) = totals.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let up: Vec<usize> = (0..view.stores.len()).filter(|s| view.is_up(*s)).collect();
-    carrying_weights((total, h + 1), f64::NEG_INFINITY, curves, view, &up)
-}
-
-/// Weights of the stores `of`, in proportion to what each carries at one and the same response time: that at which they
-/// carry `total` together (by their curves `ahead` periods ahead), but at least e^`log_ms_min` milliseconds. A plex that
-/// is idle even at its largest total would otherwise give its slower stores nothing. They sum to the number of these
-/// stores; all others have 0. `None` where a curve is unknown.
-pub(crate) fn carrying_weights(
-    (total, ahead): (f64, usize),
+/// Weights of the stores `of`, in proportion to what each carries at one and the same response time if every file is as
+/// hot as every other: that at which they carry `total` requests a period together, but at least e^`log_ms_min`
+/// milliseconds. A plex that is idle even at its largest total would otherwise give its slower stores nothing. They sum to
+/// the number of these stores; all others have 0. `None` where a curve is unknown.
+pub fn carrying_weights(
+    total: f64,
     log_ms_min: f64,
     curves: &[Option<LoadCurve>],
-    view: &PlexView<'_>,
     of: &[usize],
 ) -> Option<Vec<f64>> {
     let open: Vec<&LoadCurve> =
@@ -32,21 +17,21 @@ pub(crate) fn carrying_weights(
     if open.is_empty() || !(total > 0.0 && total.is_finite()) {
         return None;
     }
-    let carried = |log_ms: f64| -> f64 { open.iter().map(|c| c.load_at(log_ms, ahead)).sum() };
-    let unloaded = open.iter().map(|c| c.log_response(0.0, ahead)).fold(f64::INFINITY, f64::min);
-    let alone = open.iter().map(|c| c.log_response(total, ahead)).fold(f64::NEG_INFINITY, f64::max);
+    let carried = |log_ms: f64| -> f64 { open.iter().map(|c| c.load_at(log_ms, 1)).sum() };
+    let unloaded = open.iter().map(|c| c.log_response(0.0, 1)).fold(f64::INFINITY, f64::min);
+    let alone = open.iter().map(|c| c.log_response(total, 1)).fold(f64::NEG_INFINITY, f64::max);
     let (mut low, mut high) = (unloaded, alone);
     for _ in 0..50 {
         let middle = 0.5 * (low + high);
         if carried(middle) < total { low = middle } else { high = middle }
     }
     let level = high.max(log_ms_min);
-    let loads: Vec<f64> = open.iter().map(|c| c.load_at(level, ahead)).collect();
+    let loads: Vec<f64> = open.iter().map(|c| c.load_at(level, 1)).collect();
     let sum: f64 = loads.iter().sum();
     if !(sum > 0.0 && sum.is_finite()) {
         return None;
     }
-    let mut weights = vec![0.0; view.stores.len()];
+    let mut weights = vec![0.0; curves.len()];
     for (store, load) in of.iter().zip(&loads) {
         weights[*store] = load / sum * of.len() as f64;
     }
