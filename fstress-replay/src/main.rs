@@ -28,6 +28,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("fstress-replay: {error:#}");
+            if let Some(hint) = arguments.hint(&error) {
+                eprintln!("{hint}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -6,8 +6,9 @@ pub(crate) mod trace;
 use anyhow::Context as _;
 use clap::Parser;
 use clockwork_traces::bundled;
-use fstress_replay::RunSpec;
+use fstress_replay::client::nfs::NfsError;
 use fstress_replay::client::{Options, Transport};
+use fstress_replay::{RunError, RunSpec};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -105,7 +106,23 @@ fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} {seconds}"))
 }
 
+/// MNT3ERR_ACCES (RFC 1813, section 5.1.4).
+const MNT_ACCES: u32 = 13;
+
 impl Arguments {
+    /// What may help against an error.
+    pub(crate) fn hint(&self, error: &anyhow::Error) -> Option<&'static str> {
+        let refused = matches!(
+            error.downcast_ref(),
+            Some(RunError::Export { cause, .. })
+                if matches!(**cause, NfsError::Status { procedure: "MNT", status: MNT_ACCES, .. })
+        );
+        (refused && !self.reserved_port).then_some(
+            "The export is not for this address, or it takes only calls from ports below 1024, which many do (`secure`): \
+             as root, with --reserved-port.",
+        )
+    }
+
     /// The NFS and MOUNT ports.
     async fn addresses(&self) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         let target = self.target.as_deref().context("--target is missing")?;
@@ -154,6 +171,20 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn who_is_refused_is_told_of_reserved_ports() {
+        let of =
+            |words: &[&str]| Arguments::parse_from(["fstress-replay", "--target", "a:1"].iter().chain(words));
+        let refused = |procedure, status, name| {
+            let cause = Box::new(NfsError::Status { procedure, path: "/export".into(), status, name });
+            anyhow::Error::from(RunError::Export { export: "/export".into(), cause })
+        };
+        assert!(of(&[]).hint(&refused("MNT", 13, "ACCES")).unwrap().contains("--reserved-port"));
+        assert_eq!(of(&["--reserved-port"]).hint(&refused("MNT", 13, "ACCES")), None);
+        assert_eq!(of(&[]).hint(&refused("MNT", 2, "NOENT")), None);
+        assert_eq!(of(&[]).hint(&refused("FSINFO", 13, "ACCES")), None);
     }
 
     #[test]

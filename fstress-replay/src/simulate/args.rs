@@ -22,9 +22,10 @@ use std::process::ExitCode;
     clockwork simulate --days 8 --seeds 20 --json > results.json\n  \
     clockwork simulate --trace mine.trace --plex tight\n\n\
     A day is 24 periods of an hour; every seed runs every day. The objective of a day is what the plain hash reaches \
-    in all but 11 of its periods.")]
+    in all but 11 of its periods. What the columns mean stands below the tables.")]
 pub struct SimulateArgs {
-    /// Days, spread over the hours of the workload [default: 8; 1 with --stores or --files]
+    /// Days, spread over the hours of the workload; with --trace over every 50th hour from its middle, or from hour 300, on
+    /// [default: 8; 1 with --stores or --files]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     days: Option<usize>,
     /// Seeds: popularity of files, default rule, arrivals, disturbances [default: 4; 1 with --stores or --files]
@@ -33,7 +34,7 @@ pub struct SimulateArgs {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     first_seed: u64,
-    /// Which days
+    /// Which days of the bundled sites
     #[arg(long, value_enum, default_value_t = Windows::Kept)]
     windows: Windows,
     /// Only these plexes
@@ -198,7 +199,8 @@ fn days_of(sites: &[(Site, f64)]) -> anyhow::Result<Vec<u32>> {
     let starts: Vec<u32> = (first..end.saturating_sub(23)).step_by(50).filter(whole).collect();
     anyhow::ensure!(
         !starts.is_empty(),
-        "--trace: no day of 24 hours after a day before it without gaps in {end} hours"
+        "--trace: of {end} hours no day can be taken: it needs two whole days without a gap, and a day of any kind before them \
+         (days begin at hour {first} and every 50 hours from there)"
     );
     Ok(starts)
 }
@@ -248,8 +250,21 @@ fn text(study: &Study, summaries: &[Summary]) -> String {
             );
         }
     }
-    text
+    text + COLUMNS
 }
+
+/// What the columns of the tables are.
+const COLUMNS: &str = "
+R: the highest mean response time of all stores in a period; X: the objective.
+to best    mean of max(R, X) / max(best's R, X) over the periods
+met        periods of 24 with R at most X; least: in the worst day
+harmed     periods with R above X and above 1.05 of the plain hash's
+/base      the worst period's R over the plain hash's worst; /reactive: over reactive's
+MAPE       mean error of the expected response time of unsaturated stores, median beside it
+66 %       actual ones within the 66 % interval
+moves      files moved; returns: back within 6 periods to where they came from
+alarms     periods in which the guard moved something, of 48 in which nothing was disturbed
+";
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ enum MethodName {
 )]
 pub(super) struct BacktestArgs {
     /// Series to learn from, in M4's form: all of --test is forecast from their end
-    #[arg(long, value_name = "FILE", requires = "test", required_unless_present = "hourly")]
+    #[arg(long, value_name = "FILE", requires = "test")]
     train: Option<PathBuf>,
     /// What followed them, in the same form
     #[arg(long, value_name = "FILE", requires = "train")]

@@ -114,7 +114,7 @@ pub async fn run(args: DemoArgs) -> anyhow::Result<()> {
     let measurement = Measurement { report, comparison };
     crate::cli::report::write(&args.output, &measurement.to_json()?, &html)?;
     let replayed = [&base, &fixed, &adjusted].map(|pass| &pass.day.replayed);
-    show::summary(&replayed, &args.output, began.elapsed());
+    show::summary(&replayed, args.quick, &args.output, began.elapsed());
     for pass in [&base, &fixed, &adjusted] {
         check(&pass.day.replayed)?;
     }

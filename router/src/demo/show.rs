@@ -64,6 +64,9 @@ impl Progress {
     }
 }
 
+/// What is said of a quick run.
+const QUICK: &str = "A quick run: its hours are too short, and its figures too noisy, to judge by.";
+
 /// What the report says beside its figures.
 pub(crate) fn facts(
     workload: &Workload,
@@ -124,9 +127,10 @@ pub(crate) fn facts(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Facts {
         title: "A day on four unlike stores, without and with Clockwork".into(),
-        subtitle:
-            "Requests spread evenly, response times very unlike; then files are moved before load arrives."
-                .into(),
+        subtitle: format!(
+            "Requests spread evenly, response times very unlike; then files are moved before load arrives.{}",
+            if quick { format!(" {QUICK}") } else { String::new() }
+        ),
         created_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         first_hour: u64::from(hours.start),
         facts,
@@ -135,7 +139,10 @@ pub(crate) fn facts(
 }
 
 /// The last words.
-pub(crate) fn summary(passes: &[&ReplayReport], output: &Path, took: Duration) {
+pub(crate) fn summary(passes: &[&ReplayReport], quick: bool, output: &Path, took: Duration) {
+    if quick {
+        println!("{QUICK}");
+    }
     if passes.iter().any(|pass| pass.run.saturated) {
         println!(
             "Some calls were not sent because too many were waiting: this machine is too slow for the demo's load."

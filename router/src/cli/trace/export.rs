@@ -31,12 +31,15 @@ pub(super) struct ExportArgs {
 enum ExportFormat {
     /// A table of text (RFC 4180)
     Csv,
-    /// A table for tools that read Parquet
-    #[cfg(feature = "parquet")]
+    /// A table for tools that read Parquet, where this was built with `--features parquet`
     Parquet,
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        args.format != ExportFormat::Parquet || cfg!(feature = "parquet"),
+        "--format parquet: this was built without it; build with `cargo build --release --features parquet`"
+    );
     let name = || args.trace.display().to_string();
     let trace = super::open_twice(&args.trace)?;
     let index = TraceIndex::read(BufReader::with_capacity(1 << 18, &trace)).with_context(name)?;
@@ -88,6 +91,8 @@ fn write(
 ) -> Result<(), Failed> {
     match format {
         ExportFormat::Csv => write_csv(index, trace, out),
+        #[cfg(not(feature = "parquet"))]
+        ExportFormat::Parquet => Err(Failed::Write(io::ErrorKind::Unsupported.into())),
         #[cfg(feature = "parquet")]
         ExportFormat::Parquet => {
             use clockwork_traces::parquet::{ParquetExportError, write};

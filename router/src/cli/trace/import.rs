@@ -72,7 +72,7 @@ pub(super) struct ImportArgs {
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
     /// The trace to write
-    #[arg(short, long, value_name = "FILE", required_unless_present = "into_history")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Add to the trace if it is there already
     #[arg(long, requires = "output")]
@@ -164,6 +164,10 @@ pub(super) fn run(args: &ImportArgs) -> ExitCode {
 
 /// Imports into a file beside the output, which takes its name when it is whole. Says whether it did.
 fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
+    anyhow::ensure!(
+        args.output.is_some() || args.into_history.is_some(),
+        "say where to: -o FILE makes a trace, --into-history FOLDER the past of a plex"
+    );
     let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let temporary = temporary(args.output.as_deref())?;
     let out = BufWriter::with_capacity(1 << 18, temporary.as_file().try_clone()?);
