@@ -199,5 +199,47 @@ fn an_address_that_is_taken_is_named() {
     let output = clockwork().arg("serve").arg("--config").arg(&config).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("cannot listen on {address} over TCP")), "{said}");
+    let expected = format!(
+        "clockwork: cannot listen on {address} over TCP: Address already in use (os error 98); another server has the \
+         port: choose another one, or stop that server\n"
+    );
+    assert_eq!(said, expected, "each part once");
+}
+
+#[test]
+fn a_second_router_on_the_port_is_refused_and_a_killed_one_starts_again_at_once() {
+    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_store, store) = store(data.path(), "a");
+    let config = |name: &str, address: &str| {
+        let file = folder.path().join(name);
+        let text = format!(
+            "[listen]\naddress = \"{address}\"\n[admin]\nlisten = \"off\"\n[history]\npath = \"{name}.history\"\n\
+             [[store]]\nname = \"a\"\naddress = \"{store}\"\nduplicate_cache = \"none\"\nprivileged_port = false\n\
+             [[export]]\npath = \"/export\"\nclients = [\"127.0.0.0/8\"]\nsecure = false\n",
+        );
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let serve = |config: &Path| {
+        let mut command = clockwork();
+        command.arg("serve").arg("--config").arg(config).stdout(Stdio::piped()).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    };
+    // An address of this test alone, so that nobody else gets the port while nobody has it.
+    let mut first = serve(&config("first", "127.91.1.1:0"));
+    let said = lines(&mut first.0, "mount ");
+    let address = after(&said, "MOUNT on ").to_owned();
+    let client = TcpStream::connect(&address).unwrap();
+
+    let second = config("second", &address);
+    let refused = clockwork().arg("serve").arg("--config").arg(&second).output().unwrap();
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert!(why.contains(&format!("cannot listen on {address} over TCP: Address already in use")), "{why}");
+
+    // SIGKILL, with a client connected.
+    drop(first);
+    let mut again = serve(&second);
+    assert_eq!(after(&lines(&mut again.0, "mount "), "MOUNT on "), address);
+    drop(client);
 }

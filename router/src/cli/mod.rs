@@ -98,21 +98,34 @@ fn run_until_done(filter: &str, command: impl Future<Output = anyhow::Result<()>
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("clockwork: {error:#}");
+            eprintln!("clockwork: {}", in_full(&error));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Prints what a command has to say, or what went wrong.
-fn said<E: std::fmt::Display>(result: Result<String, E>) -> ExitCode {
+fn said<E: Into<anyhow::Error>>(result: Result<String, E>) -> ExitCode {
     match result {
         Ok(text) => print(&text),
         Err(error) => {
-            eprintln!("clockwork: {error:#}");
+            eprintln!("clockwork: {}", in_full(&error.into()));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes in one line. Many errors have their cause in their own words already, and go on to say what to do;
+/// such a cause is not said a second time.
+fn in_full(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
 }
 
 /// Prints a text. A reader that has gone, as `head` does, is no failure of the command.
@@ -137,5 +150,46 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_cause_is_said_once() {
+        use crate::history::HistoryError;
+        use crate::net::ListenError;
+        use crate::plex::PlexError;
+        use anyhow::Context as _;
+        use std::io::{Error, ErrorKind};
+
+        let denied = || Error::from_raw_os_error(13);
+        let listen = |source| ListenError { address: ([0, 0, 0, 0], 111).into(), transport: "TCP", source };
+        for (error, expected) in [
+            (
+                PlexError::from(listen(denied())).into(),
+                "cannot listen on 0.0.0.0:111 over TCP: Permission denied (os error 13); ports below 1024 need the \
+                 capability CAP_NET_BIND_SERVICE",
+            ),
+            (
+                PlexError::from(HistoryError::Access {
+                    path: "/h".into(),
+                    action: "make the folder",
+                    source: denied(),
+                })
+                .into(),
+                "history /h: cannot make the folder: Permission denied (os error 13); check the folder's owner, mode \
+                 and free space",
+            ),
+            (
+                Err::<(), _>(denied()).context("cannot listen for the admin interface").unwrap_err(),
+                "cannot listen for the admin interface: Permission denied (os error 13)",
+            ),
+            (
+                anyhow::Error::new(Error::from(ErrorKind::TimedOut))
+                    .context("asked twice")
+                    .context("no report"),
+                "no report: asked twice: timed out",
+            ),
+        ] {
+            assert_eq!(in_full(&error), expected);
+        }
     }
 }

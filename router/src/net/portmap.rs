@@ -4,7 +4,7 @@
 //! Only clients that an export names, and this machine, are answered: a portmapper that answers everybody over UDP is
 //! what amplifies other people's attacks.
 
-use super::listen::{ListenError, datagram, stream};
+use super::listen::{ListenError, Port, datagram, stream};
 use super::mmsg::{self, HEADROOM, Outgoing, ReceiveBatch};
 use clockwork_wire::portmap::{self, Handled, Mapping};
 use clockwork_wire::record::{self, Progress, RecordLimits, RecordReader};
@@ -56,9 +56,9 @@ pub struct PortmapSockets {
 /// Names the address and the reason.
 pub fn bind_portmapper(address: SocketAddr) -> Result<PortmapSockets, ListenError> {
     let failed = |transport| move |source| ListenError { address, transport, source };
-    let listener = stream(address).and_then(TcpListener::from_std).map_err(failed("TCP"))?;
+    let listener = stream(address, Port::Own).and_then(TcpListener::from_std).map_err(failed("TCP"))?;
     let at = listener.local_addr().map_err(failed("TCP"))?;
-    let datagram = datagram(at).and_then(UdpSocket::from_std).map_err(failed("UDP"))?;
+    let datagram = datagram(at, Port::Own).and_then(UdpSocket::from_std).map_err(failed("UDP"))?;
     Ok(PortmapSockets { stream: listener, datagram, address: at })
 }
 
@@ -231,6 +231,16 @@ async fn serve_datagrams<K: Fn(SocketAddr) -> bool>(shared: &Portmapper<K>, sock
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn there_is_one_portmapper_on_a_port() {
+        let first = bind_portmapper(SocketAddr::from(([127, 91, 0, 3], 0))).unwrap();
+        let error = bind_portmapper(first.address).unwrap_err();
+        assert_eq!((error.transport, error.source.kind()), ("TCP", io::ErrorKind::AddrInUse));
+        let at = first.address;
+        drop(first);
+        bind_portmapper(at).unwrap();
+    }
 
     #[test]
     fn a04_what_is_off_is_not_listed() {
