@@ -172,6 +172,26 @@ fn types_ranges_and_choices_are_checked() {
             "8:10 log.filter: \"=x=\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
         ),
         (
+            "[log]\nfilter = \"wran\"\n",
+            "8:10 log.filter: \"wran\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
+        ),
+        (
+            "[log]\nfilter = \"info,clockwork_router=debug,wran\"\n",
+            "8:10 log.filter: \"info,clockwork_router=debug,wran\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
+        ),
+        (
+            "[log]\nfilter = \"wran,\"\n",
+            "8:10 log.filter: \"wran,\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
+        ),
+        (
+            "[log]\nfilter = \"clock\"\n",
+            "8:10 log.filter: \"clock\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
+        ),
+        (
+            "[log]\nfilter = \"info, router\"\n",
+            "8:10 log.filter: \"info, router\" is not allowed; allowed: a level (error, warn, info, debug, trace, off), or levels by module such as \"info,clockwork_router=debug\"",
+        ),
+        (
             "[admin]\nlisten = 8049\n",
             "8:10 admin.listen: a whole number is not allowed; allowed: \"off\", or \"ADDRESS:PORT\" with a numeric address, such as \"0.0.0.0:2049\" or \"[::]:2049\"",
         ),
@@ -184,6 +204,23 @@ fn types_ranges_and_choices_are_checked() {
     ];
     for (rest, expected) in wrong {
         assert_eq!(messages(&format!("{LEAST}{rest}")), [expected]);
+    }
+}
+
+#[test]
+fn filters_are_levels_and_modules() {
+    for filter in [
+        "warn",
+        "OFF",
+        "info,clockwork_router=debug",
+        "info, clockwork_router::net",
+        "clockwork_switch",
+        "hyper=trace",
+        "error,[span]",
+        "info,",
+    ] {
+        let config = least_and(&format!("[log]\nfilter = \"{filter}\"\n"));
+        assert_eq!(config.map(|config| config.log.filter).as_deref(), Ok(filter));
     }
 }
 
@@ -317,6 +354,17 @@ history   /var/lib/clockwork/history (10000 periods of 3600 s, at most 4096 MiB)
 control   observe, at most 5 ms in 66 % of the periods, rule margin, guard on
 ";
     assert_eq!(config.summary().to_string(), expected);
+}
+
+#[test]
+fn the_summary_says_whether_weights_change() {
+    for (mode, said) in
+        [("control", "weights learnt day by day"), ("advise", "weights do not change in this mode")]
+    {
+        let config = least_and(&format!("[control]\nmode = \"{mode}\"\nweights = \"apply\"\n")).unwrap();
+        let summary = config.summary().to_string();
+        assert!(summary.ends_with(&format!("guard on, {said}\n")), "{summary}");
+    }
 }
 
 #[test]

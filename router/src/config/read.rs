@@ -282,10 +282,23 @@ fn history(mut section: Section<'_>, faults: &mut Collector<'_>, file: &Path) ->
 fn log(mut section: Section<'_>, faults: &mut Collector<'_>) -> Log {
     let filter = section.parsed(faults, "filter", FILTER, |text| {
         let readable = tracing_subscriber::EnvFilter::try_new(text).is_ok();
-        (readable && !text.trim().is_empty()).then(|| text.to_owned())
+        let meant = text.split(',').all(|directive| is_meant(directive.trim()));
+        (readable && meant && !text.trim().is_empty()).then(|| text.to_owned())
     });
     section.finish(faults);
     Log { filter: filter.map_or_else(|| Log::default().filter, |placed| placed.value) }
+}
+
+/// Whether a part of a filter says something of this program. A word that is no level is taken for the name of a module, and
+/// where it is a level mistyped, nothing would be logged at all.
+fn is_meant(directive: &str) -> bool {
+    let own = ["clockwork", "fstress_replay", "nfs3_server"].iter().any(|name| directive.starts_with(name));
+    let level = directive.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
+    directive.is_empty()
+        || level
+        || own
+        || directive.contains("::")
+        || directive.contains(['=', '[', ']', '{', '}'])
 }
 
 fn address_or_off(text: &str) -> Option<Option<SocketAddr>> {

@@ -62,7 +62,7 @@ fn control(config: &Config, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             ControlWeights::Off => ", no advice on weights",
             ControlWeights::Advise => "",
             ControlWeights::Apply if control.mode == ControlMode::Control => ", weights learnt day by day",
-            ControlWeights::Apply => ", weights as learnt",
+            ControlWeights::Apply => ", weights do not change in this mode",
         }
     )
 }

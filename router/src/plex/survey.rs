@@ -53,7 +53,8 @@ pub enum SurveyError {
     },
     /// The store does not export the path, or not to the router.
     #[error(
-        "it answers MNT of {path} with mountstat3 {status}: does it export that path to this machine, and does `export` name it as the store does?"
+        "it answers MNT of {path} with {said}: does it export that path to this machine, and does `export` name it as the store does?",
+        said = mount_status(*status)
     )]
     Mount {
         /// The path at the store.
@@ -97,6 +98,24 @@ pub enum SurveyError {
         /// What was changed.
         change: &'static str,
     },
+}
+
+/// A mountstat3 by its name in RFC 1813, section 5.1.5, without `MNT3ERR_`, and what it means.
+fn mount_status(status: u32) -> String {
+    use mount::status as is;
+    let (name, meaning) = match status {
+        is::PERM => ("PERM", "the router is not privileged enough"),
+        is::NOENT => ("NOENT", "no such path"),
+        is::IO => ("IO", "its device failed"),
+        is::ACCES => ("ACCES", "the path is not exported to the router"),
+        is::NOTDIR => ("NOTDIR", "the path is no directory"),
+        is::INVAL => ("INVAL", "an argument that makes no sense to it"),
+        is::NAMETOOLONG => ("NAMETOOLONG", "the path is too long"),
+        is::NOTSUPP => ("NOTSUPP", "it does not support that"),
+        is::SERVERFAULT => ("SERVERFAULT", "an error that has no other number"),
+        _ => return format!("mountstat3 {status} (a number that RFC 1813 does not have)"),
+    };
+    format!("{name} ({meaning})")
 }
 
 impl SurveyError {
@@ -325,6 +344,18 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answers_to_mnt_are_named() {
+        use mount::status as is;
+        let said = |status| SurveyError::Mount { path: "/nix".into(), status }.to_string();
+        assert!(
+            said(is::NOENT).starts_with("it answers MNT of /nix with NOENT (no such path): does it export")
+        );
+        let known = [1, 2, 5, 13, 20, 22, 63, 10_004, 10_006];
+        assert!(known.iter().all(|status| !said(*status).contains(&status.to_string())));
+        assert!(said(77).contains("with mountstat3 77 (a number"));
+    }
 
     #[test]
     fn a08_stores_surveyed_at_different_times_still_number_alike() {
