@@ -253,8 +253,8 @@ impl<H: History> Controller<H> {
         Decision {
             period: forecasts.period,
             mode: self.settings.mode,
-            objective_reachable: stores.iter().any(|s| s.1.response_after.is_some())
-                && stores.iter().all(|s| meets(&s.1)),
+            objective_reachable: (stores.iter().any(|s| s.1.response_after.is_some()))
+                .then(|| stores.iter().all(|s| meets(&s.1))),
             stores,
             moves: planned.moves,
             returns: planned.returns,

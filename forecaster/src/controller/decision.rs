@@ -140,8 +140,9 @@ pub struct Decision {
     pub returns: Vec<Move>,
     /// Files whose reads several stores are to share, or one alone again.
     pub replications: Vec<Replication>,
-    /// Whether, with the moves, every store is predicted to meet the objective at its confidence in the next period.
-    pub objective_reachable: bool,
+    /// Whether, with the moves, every store is predicted to meet the objective at its confidence in the next period; none where
+    /// no response time is predicted, since no store is up or nothing has been measured of those that are.
+    pub objective_reachable: Option<bool>,
     /// Weights for the default rule that would suit the stores better, one a store of the view, with the same sum as those in
     /// force: at most once a day, and only where [`Controller::weigh`](super::Controller::weigh) would begin to change them.
     pub weights_advice: Option<Vec<f64>>,

@@ -1,5 +1,5 @@
 //! The admin interface as seen from the command line.
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use clap::Args;
@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use ureq::{Agent, Body, http::Response};
 
+use crate::config::StoreAddress;
 use crate::web::CHANGE_HEADER;
 use crate::web::types::{
     Assign, Drained, ExceptionPage, Failure, FileName, HotFiles, Moved, Periods, Status, Weights,
@@ -21,9 +22,28 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Which plex a command is for.
 #[derive(Debug, Clone, Args)]
 pub struct AdminArgs {
-    /// Address of the plex's admin interface (`admin.listen` in its configuration)
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8049")]
+    /// Where the plex's admin interface is (`admin.listen` in its configuration): an IP address or a host name, and the port
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8049", value_parser = admin)]
     pub admin: SocketAddr,
+}
+
+/// How long each address of a name is tried where it has several.
+const TRY_MAX: Duration = Duration::from_secs(2);
+
+/// Reads where an admin interface is. Of a name with several addresses, as `localhost` often has, it is the first one where
+/// somebody listens; the interface itself knows no names but that one.
+fn admin(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let named = StoreAddress::parse(text);
+    let named = named.ok_or("give an IP address or a host name, and a port, such as 127.0.0.1:8049")?;
+    let found = (named.host(), named.port()).to_socket_addrs();
+    let found: Vec<SocketAddr> =
+        found.map_err(|error| format!("{} cannot be looked up: {error}", named.host()))?.collect();
+    let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY_MAX).is_ok();
+    let chosen = if found.len() > 1 { found.iter().find(listens) } else { None };
+    chosen.or(found.first()).copied().ok_or_else(|| format!("{} has no address", named.host()))
 }
 
 /// Why a command did not get what it wanted.
@@ -232,6 +252,24 @@ impl AdminClient {
                 Err(ClientError::Refused { status: status.as_u16(), error: error.into_owned(), message })
             }
             Err(_) => Err(not_a_plex(format!("HTTP status {status}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admin_interface_is_named_by_address_or_name() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        assert_eq!(admin(&at.to_string()), Ok(at));
+        assert_eq!(admin("[::1]:8049"), Ok("[::1]:8049".parse().unwrap()));
+        // Whether or not it is ::1 first.
+        assert_eq!(admin(&format!("localhost:{}", at.port())), Ok(at));
+        for wrong in ["8049", "127.0.0.1", "localhost", "127.0.0.1:x", "http://localhost:8049", ""] {
+            assert!(admin(wrong).is_err_and(|why| why.contains("such as 127.0.0.1:8049")), "{wrong}");
         }
     }
 }

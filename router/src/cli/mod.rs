@@ -53,7 +53,7 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Write a report on the last periods, as a page and as JSON
     Report(report::ReportArgs),
-    /// Give a file to a store, whatever the default rule says
+    /// Give a file to a store, whatever the default rule says; or list the files that are given to one
     Assign(assign::AssignArgs),
     /// Give a file back to the default rule
     Unassign(assign::UnassignArgs),

@@ -84,18 +84,22 @@ fn control(control: &ControlStatus) -> String {
     if control.mode.is_empty() || control.mode == "off" {
         return "control off".to_owned();
     }
-    let yes = |value: Option<bool>, yes: &'static str, no: &'static str| match value {
-        Some(true) => yes,
-        Some(false) => no,
+    let last = match control.objective_met {
+        Some(true) => "last period met",
+        Some(false) => "last period missed",
+        None if control.periods_observed > 0 => "no calls in the last period",
         None => "no period closed yet",
     };
+    let next = match control.objective_reachable {
+        Some(true) => "next predicted to meet it",
+        Some(false) => "next predicted to miss it",
+        None => "no forecast yet",
+    };
     format!(
-        "control {}: at most {} ms in {:.0} % of the periods; last period {}, next {}; {} files moved, {} of them last{}",
+        "control {}: at most {} ms in {:.0} % of the periods; {last}, {next}; {} files moved, {} in the last decision{}",
         control.mode,
         control.objective_ms,
         control.confidence * 100.0,
-        yes(control.objective_met, "met", "missed"),
-        yes(control.objective_reachable, "predicted to meet it", "predicted to miss it"),
         control.files_moved,
         control.moved_last,
         if control.weights_learnt { "; weights as learnt (`clockwork weights`)" } else { "" }
@@ -164,4 +168,28 @@ fn counters(status: &Status, all: bool) -> String {
         vec![format!("{}{label}", counter.name), counter.value.to_string(), counter.help.to_string()]
     });
     aligned(&header, &rows.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_measured_or_forecast_is_neither_met_nor_missed() {
+        let said = |periods_observed, objective_met, objective_reachable| {
+            let (mode, objective_ms, confidence) = ("advise".to_owned(), 5.0, 0.66);
+            let status = ControlStatus { mode, objective_ms, confidence, ..ControlStatus::default() };
+            control(&ControlStatus { periods_observed, objective_met, objective_reachable, ..status })
+        };
+        let begin = "control advise: at most 5 ms in 66 % of the periods; ";
+        for (line, expected) in [
+            (said(0, None, None), "no period closed yet, no forecast yet"),
+            (said(7, None, None), "no calls in the last period, no forecast yet"),
+            (said(8, Some(true), None), "last period met, no forecast yet"),
+            (said(9, None, Some(false)), "no calls in the last period, next predicted to miss it"),
+            (said(9, Some(false), Some(true)), "last period missed, next predicted to meet it"),
+        ] {
+            assert_eq!(line, format!("{begin}{expected}; 0 files moved, 0 in the last decision"));
+        }
+    }
 }

@@ -18,7 +18,8 @@ pub struct ControlState {
     pub guard: bool,
     /// Periods that the controller knows.
     pub periods_known: u64,
-    /// Whether every store was within the objective in the last closed period; none before the first.
+    /// Whether every store was within the objective in the last closed period; none before the first, and where none of them
+    /// had anything to answer.
     pub objective_met: Option<bool>,
     /// Periods observed since the start, and those of them in which every store was within the objective.
     pub periods_observed: u64,
@@ -170,8 +171,9 @@ pub struct Decided {
     pub by: String,
     /// Sixths of the period that were over when the guard decided; 0 of a plan.
     pub sixths: u8,
-    /// Whether every store is predicted to meet the objective.
-    pub objective_reachable: bool,
+    /// Whether every store is predicted to meet the objective; none where no response time is predicted, as long as nothing was
+    /// measured.
+    pub objective_reachable: Option<bool>,
     /// The stores that are up.
     pub stores: Vec<StoreOutlook>,
     /// Files to be moved.

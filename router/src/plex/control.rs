@@ -2,7 +2,7 @@
 
 use super::desk::{ask_any, walk_down};
 use super::periods::unix_ms;
-use super::state::{By, Exception, Health, ReadShare, Wanted};
+use super::state::{By, Exception, Health, ReadShare, StoreMark, Wanted};
 use super::status::store_state;
 use super::survey::SurveyError;
 use super::{Plex, survey::Asker};
@@ -213,6 +213,7 @@ impl Plex {
             default_store: home.and_then(|store| self.store_name(store)),
             reason: exception.reason.clone(),
             by: exception.by.word().into(),
+            since_unix_ms: exception.since_unix_ms,
         }
     }
 
@@ -322,7 +323,7 @@ impl Plex {
         let (before, now, table_version) = {
             let mut wanted = self.state.wanted();
             if drained && !force && is_last(config, &wanted, store) {
-                return Err(ControlError::LastStore { name });
+                return Err(ControlError::LastStore { name, others: others_out(config, &wanted, store) });
             }
             let before = store_state(&wanted.stores[store], &config.stores[store]).0;
             let old = std::mem::replace(&mut wanted.stores[store].drained, drained);
@@ -359,6 +360,29 @@ fn is_last(config: &Config, wanted: &Wanted, store: usize) -> bool {
     // Those that are down serve only when nobody is up.
     let down = |health: &Health| matches!(health, Health::Down { .. });
     !wanted.stores[store].drained && !serves(up) && (up(&wanted.stores[store].health) || !serves(down))
+}
+
+/// Why each other store is not in service, and what to do.
+fn others_out(config: &Config, wanted: &Wanted, store: usize) -> Vec<String> {
+    let others = wanted.stores.iter().zip(&config.stores).enumerate().filter(|(number, _)| *number != store);
+    let one = |(_, (mark, other)): (usize, (&StoreMark, &crate::config::Store))| {
+        let name = &other.name;
+        match (&mark.health, mark.drained) {
+            _ if other.weight == 0.0 => format!("{name} has weight 0"),
+            (Health::Up, true) => format!("{name} is drained: `clockwork undrain {name}` first"),
+            (Health::Down { .. } | Health::Unknown, true) => {
+                format!("{name} is drained, and does not answer either")
+            }
+            (Health::Refused { .. }, true) => format!("{name} is drained, and refused as well"),
+            (Health::Refused { .. }, false) => format!("{name} is refused: `clockwork status` says why"),
+            (Health::Unknown, false) => format!("{name} has not been let in yet"),
+            // One that is up would be in service.
+            (Health::Down { .. } | Health::Up, false) => {
+                format!("{name} is down: it has to answer again first")
+            }
+        }
+    };
+    others.map(one).collect()
 }
 
 async fn find_handle(asker: &Asker, file: &FileName, text: &str) -> Result<Vec<u8>, ControlError> {
@@ -417,5 +441,29 @@ mod tests {
         assert!(!last([Health::Up, down(), down()], [true, false, false]), "it is drained already");
         assert!(!last([down(), down(), down()], none));
         assert!(last([down(), Health::Unknown, down()], [false, false, true]));
+    }
+
+    #[test]
+    fn the_others_are_out_each_for_its_own_reason() {
+        let mut config = config(7);
+        config.stores[6].weight = 0.0;
+        let (down, refused) =
+            (|| Health::Down { reason: String::new() }, || Health::Refused { reason: String::new() });
+        let healths = [Health::Up, Health::Up, down(), down(), refused(), Health::Unknown, Health::Up];
+        let mut wanted = Wanted { stores: vec![Default::default(); 7], ..Wanted::default() };
+        for (mark, health) in wanted.stores.iter_mut().zip(healths) {
+            mark.health = health;
+        }
+        (wanted.stores[1].drained, wanted.stores[3].drained) = (true, true);
+        let expected = [
+            "s1 is drained: `clockwork undrain s1` first",
+            "s2 is down: it has to answer again first",
+            "s3 is drained, and does not answer either",
+            "s4 is refused: `clockwork status` says why",
+            "s5 has not been let in yet",
+            "s6 has weight 0",
+        ];
+        assert!(is_last(&config, &wanted, 0));
+        assert_eq!(others_out(&config, &wanted, 0), expected);
     }
 }

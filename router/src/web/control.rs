@@ -107,7 +107,7 @@ pub enum ControlError {
     },
     /// The file is served by the default rule.
     #[error(
-        "{file} is not assigned to any store, so there is nothing to undo; `GET /v1/exceptions` lists what is"
+        "{file} is not assigned to any store, so there is nothing to undo; `clockwork assign` lists what is"
     )]
     NotAssigned {
         /// The file as it was named.
@@ -123,11 +123,15 @@ pub enum ControlError {
     },
     /// No store would be left.
     #[error(
-        "{name} is the last store in service: without it every client waits; undrain another one first, or force it"
+        "{name} is the last store in service: without it every client waits; {}; \
+         `--force` (force=true) drains it all the same",
+        others_out(others)
     )]
     LastStore {
         /// The store.
         name: String,
+        /// The other stores, each with why it is not in service and what to do: `b is drained: ...`.
+        others: Vec<String>,
     },
     /// No store could be asked.
     #[error("no store answers, so {what}; try again when one is up")]
@@ -144,4 +148,32 @@ pub enum ControlError {
     /// The router is about to end.
     #[error("the router is shutting down")]
     ShuttingDown,
+}
+
+/// Stores that are named in a message.
+const OTHERS_NAMED_MAX: usize = 4;
+
+fn others_out(others: &[String]) -> String {
+    let named = others.iter().take(OTHERS_NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match others.len().saturating_sub(OTHERS_NAMED_MAX) {
+        _ if others.is_empty() => "there is no other one".to_owned(),
+        0 => named,
+        more => format!("{named}; and {more} more are out as well"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_stores_message_has_the_others() {
+        let said = |others: usize| {
+            let others = (0..others).map(|n| format!("s{n} is down")).collect();
+            ControlError::LastStore { name: "a".into(), others }.to_string()
+        };
+        assert!(said(0).contains("every client waits; there is no other one; `--force`"), "{}", said(0));
+        assert!(said(2).contains("every client waits; s0 is down; s1 is down; `--force`"), "{}", said(2));
+        assert!(said(9).contains("s3 is down; and 5 more are out as well; `--force`"), "{}", said(9));
+    }
 }

@@ -50,10 +50,15 @@ pub struct ControlStatus {
     pub objective_ms: f64,
     /// In this part of the periods.
     pub confidence: f64,
-    /// Whether every store was within the objective in the last closed period; none before the first.
+    /// Whether every store was within the objective in the last closed period; none before the first, and where none of them
+    /// had anything to answer.
     pub objective_met: Option<bool>,
-    /// Whether every store is predicted to be within the objective in the period decided about last.
+    /// Whether every store is predicted to be within the objective in the period decided about last; none where nothing is
+    /// predicted.
     pub objective_reachable: Option<bool>,
+    /// Periods that the controller has taken note of since the start.
+    #[serde(default)]
+    pub periods_observed: u64,
     /// Files that are where the controller has moved them.
     pub files_moved: u64,
     /// Files moved by the last decision.
@@ -228,6 +233,9 @@ pub struct Exception {
     /// `operator` or `controller`.
     #[serde(default)]
     pub by: Text,
+    /// When it was assigned, milliseconds since 1970.
+    #[serde(default)]
+    pub since_unix_ms: u64,
 }
 
 /// `PUT /v1/exceptions`: gives a file to a store, and its reads to others as well.

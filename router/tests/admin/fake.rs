@@ -34,6 +34,7 @@ fn exception(handle: &[u8], (store, replicas, reason): &Assigned) -> Exception {
         default_store: Some(STORES[0].to_owned()),
         reason: reason.clone(),
         by: "operator".into(),
+        since_unix_ms: 951_782_400_000,
     }
 }
 
@@ -68,7 +69,8 @@ impl FakePlex {
         let mut state = self.state.lock().unwrap();
         let others = state.drained.iter().enumerate().any(|(other, drained)| other != number && !drained);
         if drained && !force && !others {
-            return Err(ControlError::LastStore { name: store.to_owned() });
+            let others = vec![format!("{} is drained", STORES[1 - number])];
+            return Err(ControlError::LastStore { name: store.to_owned(), others });
         }
         let word = |drained| if drained { StoreState::Drained } else { StoreState::Up };
         let before = word(state.drained[number]);
@@ -129,6 +131,7 @@ impl PlexControl for FakePlex {
                 confidence: 0.66,
                 objective_met: Some(false),
                 objective_reachable: Some(true),
+                periods_observed: 4,
                 files_moved: 7,
                 moved_last: 2,
                 weights: "apply".into(),

@@ -158,6 +158,8 @@ fn stores_are_drained_but_the_last_one_only_by_force() {
     let drained = client.drain("slow", false).unwrap();
     assert_eq!((drained.before, drained.now), (StoreState::Up, StoreState::Drained));
     assert_eq!(refused(client.drain("fast", false)), (409, "last_store".to_owned()));
+    let why = stderr(&plex.clockwork(&["drain", "fast"]));
+    assert!(why.contains("every client waits; slow is drained; `--force` "), "{why}");
     assert_eq!(client.drain("fast", true).unwrap().now, StoreState::Drained);
     assert_eq!(client.undrain("fast").unwrap().now, StoreState::Up);
     let states: Vec<_> = client.status().unwrap().stores.into_iter().map(|store| store.state).collect();
@@ -307,7 +309,7 @@ fn status_is_an_aligned_table_or_json() {
     let expected = "\
 clockwork 0.1.0 on [::]:2049, up 1 d 01:01:01, table 2
 ALARM: every store is unhealthy
-control control: at most 5 ms in 66 % of the periods; last period missed, next predicted to meet it; 7 files moved, 2 of them last; weights as learnt (`clockwork weights`)
+control control: at most 5 ms in 66 % of the periods; last period missed, next predicted to meet it; 7 files moved, 2 in the last decision; weights as learnt (`clockwork weights`)
 
 STORE  ADDRESS        STATE          WEIGHT  EPOCH  IN FLIGHT  WAITING  REQUESTS  FAILED  MEAN ms
 fast   10.0.0.0:2049  up                1.5      3     17/240        0    123456       1     0.25
@@ -341,6 +343,48 @@ fn commands_say_what_they_changed() {
     let status = said(&["status"]);
     let line = "\n0a0b is read at slow 50 %, fast 50 %; all else goes to slow (operator: hot)\n";
     assert!(status.contains(line), "{status}");
+}
+
+#[test]
+fn assigned_files_are_listed() {
+    let plex = Plex::start();
+    let said = |arguments: &[&str]| stdout(&plex.clockwork(arguments));
+    assert_eq!(said(&["assign"]), "no file is assigned: all are where the default rule puts them\n");
+    said(&["assign", "0a0b", "slow", "--reason", "front page\ntoday"]);
+    said(&["assign", "ff", "slow", "fast"]);
+    said(&["assign", "0102", "fast"]);
+    let expected = "\
+FILE  STORE                 BY        SINCE                 REASON
+0102  fast                  operator  2000-02-29T00:00:00Z
+0a0b  slow                  operator  2000-02-29T00:00:00Z  front page today
+ff    slow 50 %, fast 50 %  operator  2000-02-29T00:00:00Z
+";
+    assert_eq!(said(&["assign"]), expected);
+    let some = said(&["assign", "--limit", "2"]);
+    assert!(!some.contains("\nff") && some.ends_with("\n1 more; `--limit 3` shows all\n"), "{some}");
+    let json: serde_json::Value = serde_json::from_str(&said(&["assign", "--json", "--limit", "2"])).unwrap();
+    assert_eq!((json["total"].as_u64(), json["next"].as_str()), (Some(3), Some("0a0b")));
+    assert_eq!(json["exceptions"][1]["since_unix_ms"], 951_782_400_000_u64);
+
+    for wrong in
+        [&["assign", "/export/a"][..], &["assign", "--reason", "why"], &["assign", "0a0b", "slow", "--json"]]
+    {
+        assert_eq!(plex.clockwork(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_plex_may_be_named() {
+    let plex = Plex::start();
+    let admin = format!("localhost:{}", plex.admin.port());
+    let named = |admin: &str| {
+        Command::new(env!("CARGO_BIN_EXE_clockwork")).args(["status", "--admin", admin]).output().unwrap()
+    };
+    assert!(stdout(&named(&admin)).starts_with("clockwork 0.1.0 on "));
+    let wrong = named("8049");
+    let why = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "{why}");
+    assert!(why.contains("give an IP address or a host name, and a port, such as 127.0.0.1:8049"), "{why}");
 }
 
 #[test]

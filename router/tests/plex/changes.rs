@@ -49,7 +49,8 @@ async fn a13_stores_are_drained_and_undrained_under_traffic() {
     assert_eq!(named(&site.plex.status().await, "a").requests, quiet, "a drained store gets calls");
 
     let last = site.plex.drain("b".into(), false).await.unwrap_err();
-    assert_eq!(last, ControlError::LastStore { name: "b".into() });
+    let others = vec!["a is drained: `clockwork undrain a` first".into()];
+    assert_eq!(last, ControlError::LastStore { name: "b".into(), others });
     site.plex.drain("b".into(), true).await.unwrap();
     // Nobody serves: each call is answered JUKEBOX at once, and the plex says so.
     let mut raw = Raw::connect(site.address()).await;

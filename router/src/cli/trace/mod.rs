@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
+pub(super) use summary::utc;
+
 /// Arguments of `trace`.
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {

@@ -7,7 +7,7 @@ use clockwork_traces::import::Summary;
 use serde_json::json;
 
 /// A moment in UTC, to the second.
-pub(super) fn utc(unix_s: i64) -> String {
+pub(in crate::cli) fn utc(unix_s: i64) -> String {
     let days = unix_s.div_euclid(86_400);
     let second = unix_s.rem_euclid(86_400);
     // Years begin in March here, as in the converse in `clockwork_traces::import::time`.

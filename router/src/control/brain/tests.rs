@@ -140,22 +140,38 @@ fn a_rename_changes_nothing_and_a_new_file_under_an_old_path_begins_with_nothing
     check(&mut load(&history, now + 2));
 }
 
+/// A plex of the one store of the configuration.
+fn one_store() -> View {
+    let entries = vec![clockwork_placement::StoreEntry::up("a", 1.0)];
+    let table = Arc::new(clockwork_placement::Table::new(0, entries).unwrap());
+    let states = std::iter::once((crate::plex::Health::Up, false, 1.0));
+    View::new(&config(), states, table, std::collections::BTreeMap::new(), None)
+}
+
+#[test]
+fn of_an_idle_plex_nothing_is_forecast() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+    let mut brain = load(&history, BEGIN);
+    let view = one_store();
+    for hour in BEGIN..BEGIN + 30 {
+        let taken = brain.take(&record(hour, "a", &[]), &config());
+        assert_eq!(taken, Taken::Observed { met: None });
+        let (decision, _) = brain.plan(&view);
+        assert_eq!(brain.tell(&decision, &view, &|_| None).0.objective_reachable, None);
+    }
+}
+
 #[test]
 fn what_no_handle_is_known_of_is_not_moved_and_lies_on_all_stores() {
     let folder = tempfile::tempdir().unwrap();
     let (history, now) = imported(folder.path());
     let mut brain = load(&history, now);
-    let entry = clockwork_placement::StoreEntry {
-        name: "a".into(),
-        weight: 1.0,
-        state: clockwork_placement::StoreState::Up,
-    };
-    let table = Arc::new(clockwork_placement::Table::new(0, vec![entry]).unwrap());
-    let states = std::iter::once((crate::plex::Health::Up, false, 1.0));
-    let view = View::new(&config(), states, table, std::collections::BTreeMap::new(), None);
+    let view = one_store();
     let (decision, _) = brain.plan(&view);
     let (decided, changes) = brain.tell(&decision, &view, &|_| None);
     assert_eq!((changes.len(), decided.moves.len()), (0, 0));
+    assert_eq!(decided.objective_reachable, None, "an imported past has no response times");
     assert!((decided.stores[0].requests_before / (of_day(now) + 20) as f64 - 1.0).abs() < 0.2, "{decided:?}");
     assert!(decided.notes.iter().any(|note| note.contains("imported past")), "{:?}", decided.notes);
 }
@@ -229,6 +245,7 @@ fn weights_are_planned_before_moves_and_a_restart_knows_when() {
     let (decision, weights) = brain.plan(&seen);
     let weights = weights.unwrap();
     let after: Vec<f64> = weights.stores.iter().map(|store| store.after).collect();
+    assert!(decision.objective_reachable.is_some());
     assert!(after[0] < 0.95 && after[1] > 1.05 && weights.reason.contains("a 1 -> "), "{weights:?}");
     // The decision is about the files as they lie by these weights.
     let then = seen.reweighed(&after).unwrap();
