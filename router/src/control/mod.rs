@@ -27,4 +27,5 @@ pub use decided::{
     ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, StoreWeight,
     WeightsChanged,
 };
+pub(crate) use past::unused_imports;
 pub(crate) use run::{Desk, run};

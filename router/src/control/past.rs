@@ -51,6 +51,24 @@ struct Calls {
     reads: f64,
 }
 
+/// What an operator should know of imported periods that are too long for the plex: how many there are of each length,
+/// milliseconds.
+pub(crate) fn unused_imports(imported: &BTreeMap<u64, usize>, period_ms: u64) -> Option<String> {
+    let span = |length_ms| PeriodSpan { start_unix_ms: 0, length_ms };
+    let too_long =
+        imported.iter().filter(|(length, _)| Clock { period_ms }.part(span(**length)) > LENGTH_MAX);
+    let (lengths, counts): (Vec<u64>, Vec<usize>) = too_long.unzip();
+    let seconds = |ms: u64| ms as f64 / 1e3;
+    let (least, greatest) = (seconds(*lengths.first()?), seconds(*lengths.last()?));
+    let lengths = if least < greatest { format!("{least} to {greatest}") } else { least.to_string() };
+    Some(format!(
+        "{} imported periods of {lengths} s are not used: this plex has periods of {} s; import again with --period {} --replace",
+        counts.iter().sum::<usize>(),
+        seconds(period_ms),
+        (period_ms / 1_000).max(1)
+    ))
+}
+
 /// What was measured of one period, in one or more parts: a restart cuts a period in two.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
@@ -184,6 +202,22 @@ mod tests {
                 ..Default::default()
             },
         }
+    }
+
+    #[test]
+    fn imports_of_longer_periods_are_told() {
+        let told = |lengths: &[(u64, usize)]| unused_imports(&lengths.iter().copied().collect(), 5_000);
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[(1_000, 9), (5_000, 7), (6_000, 3)]), None, "they add up, or do as they are");
+        assert_eq!(
+            told(&[(5_000, 7), (3_600_000, 24)]).as_deref(),
+            Some(
+                "24 imported periods of 3600 s are not used: this plex has periods of 5 s; import again with --period 5 \
+                 --replace"
+            )
+        );
+        let several = told(&[(10_000, 1), (60_000, 2), (3_600_000, 3)]).unwrap();
+        assert!(several.starts_with("6 imported periods of 10 to 3600 s are not used"), "{several}");
     }
 
     #[test]

@@ -73,6 +73,19 @@ impl Block {
         seal(bytes)
     }
 
+    /// Span and first store of the block that begins with these bytes, the latter none if it has no stores. The rest is not
+    /// looked at, nor is the checksum.
+    pub(super) fn head(begin: &[u8]) -> Result<(PeriodSpan, Option<&str>), Damage> {
+        let mut reader = Reader::new(begin);
+        match reader.byte()? {
+            FORMAT => {}
+            other => return Err(Damage::Format(other)),
+        }
+        let span = PeriodSpan { start_unix_ms: reader.u64()?, length_ms: reader.u64()? };
+        let store = if reader.count()? > 0 { Some(reader.text()?) } else { None };
+        Ok((span, store))
+    }
+
     /// The block of these bytes. Any damage is an error.
     pub(super) fn decode(sealed: &[u8]) -> Result<Self, Damage> {
         let mut reader = Reader::new(unseal(sealed)?);

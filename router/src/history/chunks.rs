@@ -50,6 +50,11 @@ pub(super) fn read(tree: &sled::Tree, period: &PeriodKey) -> Result<Option<Block
     Block::decode(&whole).map(Some).map_err(|damage| Fault::of("a period", damage))
 }
 
+/// The begin of a block, as much of it as a chunk holds; `None` if there is none.
+pub(super) fn begin(tree: &sled::Tree, period: &PeriodKey) -> Result<Option<sled::IVec>, Fault> {
+    Ok(tree.get(chunk_key(period, 0)?)?)
+}
+
 /// Removes a block, or what a crash has left of it.
 pub(super) fn remove(tree: &sled::Tree, period: &PeriodKey) -> Result<(), Fault> {
     for key in tree.scan_prefix(period).keys() {

@@ -126,6 +126,21 @@ impl History {
         Periods { history: self, keys: within.collect::<Vec<_>>().into_iter() }
     }
 
+    /// How many imported periods there are of each length, milliseconds. Damaged ones are left out: whoever reads them is told.
+    pub fn imported(&self) -> Result<BTreeMap<u64, usize>, HistoryError> {
+        let state = self.lock();
+        self.guarded(|| {
+            let mut lengths = BTreeMap::new();
+            for period in state.kept.keys() {
+                let Some(begin) = chunks::begin(&state.trees.periods, period)? else { continue };
+                if let Ok((span, Some(super::IMPORTED))) = Block::head(&begin) {
+                    *lengths.entry(span.length_ms).or_default() += 1;
+                }
+            }
+            Ok(lengths)
+        })
+    }
+
     /// The latest period.
     pub fn last(&self) -> Result<Option<PeriodRecord>, HistoryError> {
         self.periods(..).next_back().transpose()

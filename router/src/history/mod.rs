@@ -33,5 +33,8 @@ pub use database::{Appended, BLOB_BYTES_MAX, History, HistoryLimits, Periods};
 pub use error::HistoryError;
 pub use open::{MovedAside, Opened};
 
+/// The store that all requests of an imported period stand under: a name that no configuration can have.
+pub const IMPORTED: &str = "(imported)";
+
 #[cfg(test)]
 mod tests;

@@ -409,3 +409,23 @@ fn periods_are_forgotten_with_the_files_that_only_they_name() {
     drop(history);
     assert_eq!(all(&open(folder.path())), [record(0, 9), record(30, 9)]);
 }
+
+#[test]
+fn imported_periods_are_counted_by_their_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    let imported = |period: u64, length_ms: u64, files: u64| {
+        let mut record = record(period, files);
+        record.span.length_ms = length_ms;
+        record.stores.truncate(1);
+        record.stores[0].name = IMPORTED.to_owned();
+        record
+    };
+    // The second one has more than a chunk.
+    let past = [imported(0, HOUR_MS, 3), imported(1, HOUR_MS, 20_000), imported(2, 5_000, 0)];
+    let none = PeriodRecord { stores: Vec::new(), ..record(4, 1) };
+    history.append_all(&past).unwrap();
+    history.append_all(&[record(3, 5), none]).unwrap();
+    let lengths: Vec<(u64, usize)> = history.imported().unwrap().into_iter().collect();
+    assert_eq!(lengths, [(5_000, 1), (HOUR_MS, 2)]);
+}

@@ -103,6 +103,9 @@ impl Plex {
             Some(path) => Some(open_history(path, &config, &mut start_alarms)?),
             None => None,
         };
+        if let Some(history) = &history {
+            start_alarms.extend(warn_of_imports(history, &config)?);
+        }
         let state = Arc::new(make_state(config).await?);
         if let Some(history) = &history {
             start_alarms.extend(kept::restore(history, &state.config, &mut state.wanted())?);
@@ -274,6 +277,19 @@ fn open_history(
         alarms.push(moved.to_string());
     }
     Ok(Arc::new(opened.history))
+}
+
+/// Where there is a controller, it has no use for imported periods that are longer than its own.
+fn warn_of_imports(history: &History, config: &Config) -> Result<Option<String>, HistoryError> {
+    if config.control.mode == ControlMode::Off {
+        return Ok(None);
+    }
+    let period_ms = u64::try_from(config.heat.period.as_millis()).unwrap_or(u64::MAX).max(1);
+    let warning = control_loop::unused_imports(&history.imported()?, period_ms);
+    if let Some(warning) = &warning {
+        tracing::warn!("{warning}");
+    }
+    Ok(warning)
 }
 
 /// Stores that export with `secure` want calls from a port below 1024.

@@ -19,8 +19,8 @@ const REQUESTS: (u64, u64) = (60, 6);
 /// Calls on the hot file in each period of the plex, at most.
 const CALLS: u64 = 6;
 
-/// Writes a log that ends now, and imports it into a history.
-fn import(folder: &Path, history: &Path) {
+/// Writes a log that ends now, and imports it into a history by periods of so many seconds.
+fn import(folder: &Path, history: &Path, period: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut log = String::new();
     for second in now - PAST..now {
@@ -32,7 +32,7 @@ fn import(folder: &Path, history: &Path) {
     }
     std::fs::write(folder.join("log"), log).unwrap();
     let mut import = Command::new(env!("CARGO_BIN_EXE_clockwork"));
-    import.current_dir(folder).args(["trace", "import", "log", "--period", "1", "--into-history"]);
+    import.current_dir(folder).args(["trace", "import", "log", "--period", period, "--into-history"]);
     let done = import.arg(history).args(["--export", "/export", "--strip", "/site"]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
@@ -52,7 +52,7 @@ async fn a_file_that_a_client_looks_up_has_the_past_of_its_path_in_the_log() {
     let (a, b) = (store("a", &namespace).await, store("b", &namespace).await);
     let kept = tempfile::tempdir().unwrap();
     let history = kept.path().join("history");
-    import(kept.path(), &history);
+    import(kept.path(), &history, "1");
     let make = || -> Config {
         let mut config = config(vec![embedded("a", a.address), embedded("b", b.address)]);
         config.history.path = Some(history.clone());
@@ -103,5 +103,29 @@ async fn a_file_that_a_client_looks_up_has_the_past_of_its_path_in_the_log() {
         }
         assert!(begin.elapsed() < PATIENCE, "{state:#?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_past_of_longer_periods_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = folder.path().join("history");
+    import(folder.path(), &history, "60");
+    let namespace = Namespace::open(folder.path(), HandleMode::Path { seed: 1 }).unwrap();
+    let a = store("a", &namespace).await;
+    for (period_s, mode, told) in
+        [(5, ControlMode::Observe, true), (5, ControlMode::Off, false), (60, ControlMode::Observe, false)]
+    {
+        let mut config = config(vec![embedded("a", a.address)]);
+        config.history.path = Some(history.clone());
+        config.heat.period = Duration::from_secs(period_s);
+        config.control.mode = mode;
+        let plex = Plex::start(config, false).await.unwrap();
+        let alarms = plex.status().await.alarms;
+        let found = alarms.iter().filter(|alarm| {
+            alarm.contains("imported periods of 60 s are not used: this plex has periods of 5 s")
+        });
+        assert_eq!(found.count(), usize::from(told), "{alarms:?}");
+        plex.stop();
     }
 }

@@ -3,7 +3,7 @@
 //! The files of a log have no file handles, which the history knows files by. So an imported file gets a stand-in
 //! ([`Handle::stand_in`]) and its path as the router would show it; the controller tells by the path which handle is meant
 //! once a client has looked the file up. The stores of that time are unknown: all requests stand under one that is called
-//! [`STORE`], a name that no configuration can have.
+//! [`IMPORTED`], a name that no configuration can have.
 use std::collections::HashMap;
 use std::io::{Read, Seek};
 use std::ops::Range;
@@ -16,10 +16,8 @@ use clockwork_traces::trace_file::{FileCount, TraceIndex};
 use crate::heat::{
     ClassCounts, FileCounts, FilePeriod, Handle, PeriodRecord, PeriodSpan, StoreCounts, StorePeriod, show,
 };
-use crate::history::{History, HistoryLimits};
+use crate::history::{History, HistoryLimits, IMPORTED};
 
-/// The store that imported requests stand under.
-const STORE: &str = "(imported)";
 /// Periods, and counts of files in them, that are written at once: each write waits for the disk.
 const PERIODS_AT_ONCE: usize = 256;
 const FILES_AT_ONCE: usize = 100_000;
@@ -125,11 +123,14 @@ pub(super) fn write<R: Read + Seek>(
     written
 }
 
+fn is_imported(record: &PeriodRecord) -> bool {
+    record.stores.iter().all(|store| store.name == IMPORTED)
+}
+
 fn make_room(history: &History, span: Range<u64>, replace: bool) -> anyhow::Result<()> {
     let (mut imported, mut measured) = (0, 0);
     for record in history.periods(span.clone()) {
-        let is_imported = record?.stores.iter().all(|store| store.name == STORE);
-        *(if is_imported { &mut imported } else { &mut measured }) += 1;
+        *(if is_imported(&record?) { &mut imported } else { &mut measured }) += 1;
     }
     let folder = history.path().display();
     anyhow::ensure!(
@@ -142,7 +143,14 @@ fn make_room(history: &History, span: Range<u64>, replace: bool) -> anyhow::Resu
          (--replace takes these in their place)"
     );
     if imported > 0 {
-        history.forget(span)?;
+        history.forget(span.clone())?;
+    }
+    if replace && let Some(before) = history.periods(..span.start).next_back().transpose()? {
+        // One of another length, as of an import with a wrong one, may reach into this time from before.
+        let PeriodSpan { start_unix_ms, length_ms } = before.span;
+        if is_imported(&before) && start_unix_ms.saturating_add(length_ms) > span.start {
+            history.forget(start_unix_ms..=start_unix_ms)?;
+        }
     }
     Ok(())
 }
@@ -227,7 +235,7 @@ fn record(
         start_unix_ms: start_ms(index, period)?,
         length_ms: u64::from(index.head().period_s) * 1_000,
     };
-    let stores = vec![StorePeriod { name: STORE.into(), counts: store }];
+    let stores = vec![StorePeriod { name: IMPORTED.into(), counts: store }];
     let mut record = PeriodRecord { span, stores, files: of_files, other };
     record.sort_files();
     Ok(record)
@@ -316,6 +324,33 @@ mod tests {
         assert!(error.to_string().contains("already"), "{error}");
         let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
         assert_eq!(history.len(), 2);
+    }
+
+    #[test]
+    fn periods_of_another_length_are_replaced_also_where_they_begin_earlier() {
+        let folder = tempfile::tempdir().unwrap();
+        let past = Past { export: "/", strip: "/", index: "", calls_per_request: 1.0 };
+        let import = |start_s, period_s, replace| {
+            let options = ImportOptions { start_s: Some(start_s), period_s, ..ImportOptions::default() };
+            let mut importer = Importer::new(Vec::new(), options).unwrap();
+            importer.read("table", TABLE.as_bytes()).unwrap();
+            let trace = importer.finish().unwrap().0;
+            let index = TraceIndex::read(&trace[..]).unwrap();
+            write(&index, Cursor::new(&trace), folder.path(), &past, replace).unwrap();
+        };
+        let lengths = || {
+            let history = History::open(folder.path(), HistoryLimits::default()).unwrap().history;
+            history.imported().unwrap().into_iter().collect::<Vec<_>>()
+        };
+        // Hours 0 and 2.
+        import(782_982_000, 3_600, false);
+        assert_eq!(lengths(), [(3_600_000, 2)]);
+        // From the middle of hour 0 to that of hour 2, by half an hour.
+        import(782_983_800, 1_800, true);
+        assert_eq!(lengths(), [(1_800_000, 2), (3_600_000, 1)]);
+        // From the middle of hour 2 on, which goes; what is before stays.
+        import(782_991_000, 60, true);
+        assert_eq!(lengths(), [(60_000, 2), (1_800_000, 2)]);
     }
 
     #[test]
