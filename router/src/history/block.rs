@@ -175,8 +175,11 @@ fn get_response(reader: &mut Reader<'_>) -> Result<ResponseTimes, Damage> {
     response.max_us = u32::try_from(reader.u64()?).map_err(|_| Damage::Range("a response time"))?;
     let buckets = reader.count()?;
     let mut index = 0usize;
-    for _ in 0..buckets {
+    for position in 0..buckets {
         let gap = usize::try_from(reader.u64()?).map_err(|_| Damage::Range("a bucket"))?;
+        if position > 0 && gap == 0 {
+            return Err(Damage::Range("a bucket"));
+        }
         index = index.checked_add(gap).filter(|index| *index < BUCKETS).ok_or(Damage::Range("a bucket"))?;
         let count = reader.u64()?;
         response.count = response.count.checked_add(count).ok_or(Damage::Range("a count"))?;

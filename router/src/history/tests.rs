@@ -286,9 +286,10 @@ fn a_database_of_garbage_is_moved_aside() {
 }
 
 fn tamper(path: &Path, tree: &str, change: impl FnOnce(&sled::Tree)) {
-    let db = sled::open(path).unwrap();
-    change(&db.open_tree(tree).unwrap());
-    db.flush().unwrap();
+    // Threads of the database may hold its lock for a moment after it was dropped; this waits for them.
+    let trees = super::open::open_trees(path).unwrap();
+    change(&trees.db.open_tree(tree).unwrap());
+    trees.db.flush().unwrap();
 }
 
 #[test]
