@@ -74,7 +74,11 @@ fn shown(status: &Status, all: bool) -> String {
 /// A file whose reads several stores share, in one line.
 fn replicated(file: &Exception) -> String {
     let name = file.path.as_ref().unwrap_or(&file.handle);
-    let why = if file.reason.is_empty() { String::new() } else { format!(": {}", file.reason) };
+    let why = if file.reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", file.reason.replace(char::is_control, " "))
+    };
     let shares = ReadShare::in_words(&file.replicas);
     format!("{name} is read at {shares}; all else goes to {} ({}{why})", file.store, file.by)
 }

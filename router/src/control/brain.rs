@@ -1,25 +1,24 @@
 //! The controller with what it needs to know of the plex's files and clock. Everything in here may take long: it runs on a
 //! blocking thread.
 
-use super::decided::{
-    Decided, Learnt, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, WeightsChanged,
-};
+use super::decided::{Decided, Learnt, MovedFile, ResponseOutlook, StoreOutlook, WeightsChanged};
 use super::files::Files;
 use super::past::{Clock, Closed, Rows, store_report};
 use super::view::View;
 use super::weights::reweighed;
+use super::words::{reason, replicated};
 use crate::config::{Config, ControlMode, ControlRule, ControlWeights};
 use crate::heat::{PeriodRecord, ShardPeriod, StoreCounts};
 use crate::history::{History, HistoryError};
-use crate::plex::{Change, ReadShare};
+use crate::plex::Change;
 use clockwork_forecaster::controller::{
-    By, Controller, Decision, Experience, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move,
+    Controller, Decision, Experience, FileId, HISTORY_FILES_MAX, History as _, MemoryHistory, Mode, Move,
     Note, ObserveError, PartialPeriod, PlexView, PredictedResponse, Settings, SettingsError, StoreReport,
     WeightsMode,
 };
 use clockwork_forecaster::demand::CycleChoice;
 use clockwork_forecaster::objective::Objective;
-use clockwork_forecaster::plan::{Past, PastMove, PlanSettings, Replication, Rule};
+use clockwork_forecaster::plan::{Past, PastMove, PlanSettings, Rule};
 use clockwork_forecaster::response::ResponseSource;
 use clockwork_forecaster::series::Cycles;
 use std::collections::HashMap;
@@ -305,9 +304,10 @@ impl Brain {
             told.collect()
         };
         let (moves, returns) = (files(&decision.moves, false), files(&decision.returns, true));
+        let objective_ms = self.controller.settings().objective.response_ms;
         let replications = decision.replications.iter().filter_map(|change| {
             let handle = self.files.handle(change.file)?;
-            let told = replicated(change, handle.as_bytes(), path(handle.as_bytes()), &name);
+            let told = replicated(change, handle.as_bytes(), path(handle.as_bytes()), &name, objective_ms);
             changes.push(Change {
                 handle: handle.as_bytes().into(),
                 store: told.stores.first().map(|of| of.store.clone()),
@@ -388,63 +388,6 @@ impl Brain {
             #[allow(unreachable_patterns, reason = "the controller may learn to say more")]
             other => format!("{other:?}"),
         }
-    }
-}
-
-fn reason(moved: &Move, from: &str, to: &str) -> String {
-    let why = &moved.reason;
-    let by = match why.by {
-        By::Plan => String::new(),
-        By::Prepare => "for a peak like those of the last week: ".into(),
-        By::Guard => "guard: ".into(),
-        By::GuardCancel => "guard, the load does not come: ".into(),
-    };
-    let change = |(before, after): (f64, f64)| match (before.is_finite(), after.is_finite()) {
-        (true, true) => format!("{before:.2} -> {after:.2} ms"),
-        _ => "unknown".into(),
-    };
-    format!(
-        "{by}{from} would have {:.0} requests {} ahead, {:.0} of them this file's; {from} {}, {to} {}; objective {:.2} ms",
-        why.from_load,
-        if why.ahead == 1 { "in the period".into() } else { format!("{} periods", why.ahead) },
-        why.heat,
-        change(why.from_response_ms),
-        change(why.to_response_ms),
-        why.objective_ms
-    )
-}
-
-/// A change of replication in words.
-fn replicated(
-    change: &Replication,
-    handle: &[u8],
-    path: Option<String>,
-    name: &impl Fn(usize) -> String,
-) -> ReplicatedFile {
-    let named: Vec<(String, f64)> = change.stores.iter().map(|of| (name(of.store), of.part)).collect();
-    let why = &change.reason;
-    let ahead =
-        if why.ahead == 1 { "in the period".to_owned() } else { format!("{} periods ahead", why.ahead) };
-    let (reads, carries) = (100.0 * why.reads, why.carries);
-    let begin = format!(
-        "{:.0} requests {ahead}, {reads:.0} % of them reads; no store carries more than {carries:.0}; highest response",
-        why.heat
-    );
-    let reason = if named.len() > 1 {
-        format!("{begin} {:.2} -> {:.2} ms", why.highest_ms.0, why.highest_ms.1)
-    } else {
-        format!(
-            "replicated no more: {:.0} requests at most ({ahead}), {reads:.0} % of them reads; a store carries \
-                 {carries:.0}; highest response {:.2} ms",
-            why.heat, why.highest_ms.1
-        )
-    };
-    ReplicatedFile {
-        handle: crate::web::handle_text(handle),
-        path,
-        from: name(change.from),
-        stores: ReadShare::by_weight(named.iter().map(|(store, part)| (store.as_str(), *part))),
-        reason,
     }
 }
 

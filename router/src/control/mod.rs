@@ -22,6 +22,7 @@ mod run;
 mod taken;
 mod view;
 mod weights;
+mod words;
 
 pub use decided::{
     ControlState, Decided, MovedFile, ReplicatedFile, ResponseOutlook, StoreOutlook, StoreWeight,

@@ -2,6 +2,7 @@
 
 use super::decided::{StoreWeight, WeightsChanged};
 use super::view::View;
+use super::words::in_words;
 use clockwork_forecaster::controller::WeightsChange;
 
 /// Digits of a weight that count: what is kept, shown and in force is the same number.
@@ -40,11 +41,11 @@ fn reason(change: &WeightsChange, stores: &[StoreWeight], files_part: f64) -> St
     let weights: Vec<String> = stores.iter().map(one).collect();
     let whole = stores.iter().all(|of| of.after == of.wanted);
     format!(
-        "at {:.0} requests a period the slowest store would take {:.2} ms by the default rule, by these weights {:.2}; objective {:.2} \
+        "at {:.0} requests a period the slowest store would take {} ms by the default rule, by these weights {}; objective {:.2} \
          ms: {}; {:.1} % of the files follow{}",
         change.total,
-        change.highest_ms.0,
-        change.highest_ms.1,
+        in_words(change.highest_ms.0, change.objective_ms),
+        in_words(change.highest_ms.1, change.objective_ms),
         change.objective_ms,
         weights.join(", "),
         100.0 * files_part,
