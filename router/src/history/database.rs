@@ -1,10 +1,12 @@
 //! The history itself: append, read, retain.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::RangeBounds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use super::block::{Block, BlockFile};
 use super::chunks::{self, Batches};
@@ -13,6 +15,7 @@ use super::dictionary::{Dictionary, Write};
 use super::error::HistoryError;
 use super::marker;
 use super::open::Opened;
+use super::reopen::Slot;
 use crate::heat::{FilePeriod, PeriodRecord};
 
 /// Longest named value, bytes. An exception set of 100,000 files takes about 8 MB.
@@ -72,11 +75,14 @@ pub(super) struct State {
 }
 
 /// The history of a plex. All methods may be called from any thread; [`append`](Self::append) waits for the disk
-/// (milliseconds), the others read.
+/// (milliseconds), the others read. After a write that failed the database is opened again before the next one, but not within
+/// 5 seconds: until then writes fail at once.
 pub struct History {
     pub(super) path: PathBuf,
     pub(super) limits: HistoryLimits,
-    pub(super) state: Mutex<State>,
+    pub(super) slot: Mutex<Slot>,
+    /// Least time from a failed write to the next attempt.
+    pub(super) again: Duration,
 }
 
 impl History {
@@ -94,42 +100,49 @@ impl History {
     /// Stores periods, as a past that is imported, and returns when all are on disk; then drops what the limits do not
     /// allow for. The bytes in the answer are those of all blocks. After an error some of them may be stored.
     pub fn append_all(&self, records: &[PeriodRecord]) -> Result<Appended, HistoryError> {
-        let mut state = self.lock();
-        let mut block_bytes = 0;
-        for record in records {
-            block_bytes += self.guarded(|| state.append(record))?;
-        }
-        let periods_dropped = self.guarded(|| state.retain(&self.limits))?;
-        self.commit(&mut state)?;
-        let compacted = self.compact_if_large(&mut state)?;
-        Ok(Appended { block_bytes, periods_dropped, compacted })
+        self.writing(|state| {
+            let mut block_bytes = 0;
+            for record in records {
+                block_bytes += self.guarded(|| state.append(record))?;
+            }
+            let periods_dropped = self.guarded(|| state.retain(&self.limits))?;
+            self.commit(state)?;
+            let compacted = self.compact_if_large(state)?;
+            Ok(Appended { block_bytes, periods_dropped, compacted })
+        })
     }
 
     /// Forgets the periods that start within `starts` (milliseconds since 1970 UTC), as where an import has to be taken back;
     /// how many. After an error some of them may be gone.
     pub fn forget(&self, starts: impl RangeBounds<u64>) -> Result<usize, HistoryError> {
-        let mut state = self.lock();
-        let within = state.kept.iter().filter(|(key, _)| starts.contains(&start_of(key)));
-        let within: Vec<(PeriodKey, u64)> = within.map(|(key, bytes)| (*key, *bytes)).collect();
-        for (key, bytes) in &within {
-            self.guarded(|| state.forget(key, *bytes))?;
-        }
-        self.commit(&mut state)?;
-        Ok(within.len())
+        self.writing(|state| {
+            let within = state.kept.iter().filter(|(key, _)| starts.contains(&start_of(key)));
+            let within: Vec<(PeriodKey, u64)> = within.map(|(key, bytes)| (*key, *bytes)).collect();
+            for (key, bytes) in &within {
+                self.guarded(|| state.forget(key, *bytes))?;
+            }
+            self.commit(state)?;
+            Ok(within.len())
+        })
     }
 
     /// The periods that start within `starts` (milliseconds since 1970 UTC), in order of their start; the other
     /// end first with `.rev()`. Periods dropped meanwhile are left out.
     pub fn periods(&self, starts: impl RangeBounds<u64>) -> Periods<'_> {
-        let state = self.lock();
-        let within = state.kept.keys().copied().filter(|key| starts.contains(&start_of(key)));
-        Periods { history: self, keys: within.collect::<Vec<_>>().into_iter() }
+        let within = |state: &State| {
+            let keys = state.kept.keys().copied().filter(|key| starts.contains(&start_of(key)));
+            Ok(keys.collect::<Vec<_>>())
+        };
+        let (keys, closed) = match self.reading(within) {
+            Ok(keys) => (keys, None),
+            Err(closed) => (Vec::new(), Some(closed)),
+        };
+        Periods { history: self, keys: keys.into_iter(), closed }
     }
 
     /// How many imported periods there are of each length, milliseconds. Damaged ones are left out: whoever reads them is told.
     pub fn imported(&self) -> Result<BTreeMap<u64, usize>, HistoryError> {
-        let state = self.lock();
-        self.guarded(|| {
+        self.look(|state| {
             let mut lengths = BTreeMap::new();
             for period in state.kept.keys() {
                 let Some(begin) = chunks::begin(&state.trees.periods, period)? else { continue };
@@ -148,7 +161,7 @@ impl History {
 
     /// How many periods are kept.
     pub fn len(&self) -> usize {
-        self.lock().kept.len()
+        self.figure(|state| state.kept.len())
     }
 
     /// Whether no period is kept.
@@ -158,12 +171,12 @@ impl History {
 
     /// Files that the kept periods name.
     pub fn files(&self) -> usize {
-        self.lock().dictionary.len()
+        self.figure(|state| state.dictionary.len())
     }
 
     /// Bytes of live data, for comparison with [`HistoryLimits::bytes_max`].
     pub fn live_bytes(&self) -> u64 {
-        self.lock().live_bytes
+        self.figure(|state| state.live_bytes)
     }
 
     /// Bytes that the database's files take.
@@ -176,28 +189,33 @@ impl History {
         &self.path
     }
 
-    /// Stores a value under a name, in place of an earlier one, and returns when it is on disk.
+    /// Stores a value under a name, in place of an earlier one, and returns when it is on disk. One that is on disk already is not
+    /// written again.
     pub fn put(&self, name: &str, value: &[u8]) -> Result<(), HistoryError> {
         if value.len() > BLOB_BYTES_MAX {
             let (name, bytes) = (name.to_owned(), value.len());
             return Err(HistoryError::BlobTooLong { name, bytes, bytes_max: BLOB_BYTES_MAX });
         }
-        let mut state = self.lock();
-        self.guarded(|| {
+        self.writing(|state| {
             let sealed = seal(value.to_vec());
-            let added = cost(name.as_bytes(), &sealed);
-            let old = state.trees.blobs.insert(name, sealed)?;
-            let freed = old.map_or(0, |old| cost(name.as_bytes(), &old));
-            state.live_bytes = (state.live_bytes + added).saturating_sub(freed);
-            Ok(())
-        })?;
-        self.commit(&mut state)
+            // The same, mostly: then nothing is written.
+            if self.guarded(|| Ok(state.trees.blobs.get(name)?.is_some_and(|old| *old == *sealed)))? {
+                return Ok(());
+            }
+            self.guarded(|| {
+                let added = cost(name.as_bytes(), &sealed);
+                let old = state.trees.blobs.insert(name, sealed)?;
+                let freed = old.map_or(0, |old| cost(name.as_bytes(), &old));
+                state.live_bytes = (state.live_bytes + added).saturating_sub(freed);
+                Ok(())
+            })?;
+            self.commit(state)
+        })
     }
 
     /// The value of a name.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, HistoryError> {
-        let state = self.lock();
-        self.guarded(|| match state.trees.blobs.get(name)? {
+        self.look(|state| match state.trees.blobs.get(name)? {
             Some(sealed) => Ok(Some(unseal(&sealed).map_err(|damage| Fault::of(name, damage))?.to_vec())),
             None => Ok(None),
         })
@@ -205,29 +223,28 @@ impl History {
 
     /// Removes a value; says whether there was one.
     pub fn remove(&self, name: &str) -> Result<bool, HistoryError> {
-        let mut state = self.lock();
-        let removed = self.guarded(|| {
-            let old = state.trees.blobs.remove(name)?;
-            let freed = old.as_ref().map_or(0, |old| cost(name.as_bytes(), old));
-            state.live_bytes = state.live_bytes.saturating_sub(freed);
-            Ok(old.is_some())
-        })?;
-        self.commit(&mut state)?;
-        Ok(removed)
+        self.writing(|state| {
+            let removed = self.guarded(|| {
+                let old = state.trees.blobs.remove(name)?;
+                let freed = old.as_ref().map_or(0, |old| cost(name.as_bytes(), old));
+                state.live_bytes = state.live_bytes.saturating_sub(freed);
+                Ok(old.is_some())
+            })?;
+            self.commit(state)?;
+            Ok(removed)
+        })
     }
 
     /// The names that begin with `prefix`, in order.
     pub fn names(&self, prefix: &str) -> Result<Vec<String>, HistoryError> {
-        let state = self.lock();
-        self.guarded(|| {
+        self.look(|state| {
             let keys = state.trees.blobs.scan_prefix(prefix).keys();
             keys.map(|key| Ok(String::from_utf8_lossy(&key?).into_owned())).collect()
         })
     }
 
     fn read(&self, key: &PeriodKey) -> Result<Option<PeriodRecord>, HistoryError> {
-        let state = self.lock();
-        self.guarded(|| {
+        self.look(|state| {
             let Some(block) = chunks::read(&state.trees.periods, key)? else { return Ok(None) };
             Ok(Some(state.resolve(block)?))
         })
@@ -245,8 +262,8 @@ impl History {
         marker::write(&self.path, state.acknowledged)
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn look<T>(&self, work: impl FnOnce(&State) -> Result<T, Fault>) -> Result<T, HistoryError> {
+        self.reading(|state| self.guarded(|| work(state)))
     }
 
     fn guarded<T>(&self, work: impl FnOnce() -> Result<T, Fault>) -> Result<T, HistoryError> {
@@ -357,18 +374,26 @@ impl State {
 pub struct Periods<'a> {
     history: &'a History,
     keys: std::vec::IntoIter<PeriodKey>,
+    /// Said once, in place of periods, where the history is closed.
+    closed: Option<HistoryError>,
 }
 
 impl Iterator for Periods<'_> {
     type Item = Result<PeriodRecord, HistoryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(closed) = self.closed.take() {
+            return Some(Err(closed));
+        }
         self.keys.by_ref().find_map(|key| self.history.read(&key).transpose())
     }
 }
 
 impl DoubleEndedIterator for Periods<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(closed) = self.closed.take() {
+            return Some(Err(closed));
+        }
         self.keys.by_ref().rev().find_map(|key| self.history.read(&key).transpose())
     }
 }
@@ -422,11 +447,24 @@ fn classify(path: &Path, error: sled::Error) -> HistoryError {
         sled::Error::Io(source)
             if matches!(source.kind(), Kind::UnexpectedEof | Kind::InvalidData | Kind::InvalidInput) =>
         {
-            HistoryError::Damaged { path, what: source.to_string() }
+            HistoryError::Damaged { path, what: plain(source).to_string() }
         }
-        sled::Error::Io(source) => HistoryError::Access { path, action: "use the database", source },
+        sled::Error::Io(source) => {
+            HistoryError::Access { path, action: "use the database", source: plain(source) }
+        }
+        sled::Error::Corruption { .. } => {
+            HistoryError::Damaged { path, what: "a checksum in its files is wrong".into() }
+        }
         other => HistoryError::Damaged { path, what: other.to_string() },
     }
+}
+
+/// sled repeats an error as the text for programmers of the first one; its kind says the same in words.
+fn plain(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() && error.kind() != io::ErrorKind::Other {
+        return error.kind().into();
+    }
+    error
 }
 
 pub(super) fn key_of(start_unix_ms: u64, count: u32) -> PeriodKey {

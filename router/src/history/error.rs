@@ -37,6 +37,12 @@ pub enum HistoryError {
         /// What does not fit.
         what: String,
     },
+    /// An earlier write has failed, and it is not time yet to try again.
+    #[error("{why}")]
+    Failed {
+        /// What went wrong then, in full.
+        why: String,
+    },
     /// A named value is too long.
     #[error("history: value {name:?} has {bytes} bytes, at most {bytes_max} are kept")]
     BlobTooLong {

@@ -17,6 +17,10 @@
 //! [`History::append`] returns when the period is on disk, so a killed process loses the open period only. A
 //! count of the writes acknowledged, beside the database, tells a log that a crash has cut short from one that has
 //! lost what was acknowledged.
+//!
+//! # After a failed write
+//! sled fails for good after its first failed write. The database is closed and opened again before the next one, at most
+//! every few seconds, so that the history heals when a full disk has room again.
 
 mod block;
 mod chunks;
@@ -27,6 +31,7 @@ mod dictionary;
 mod error;
 mod marker;
 mod open;
+mod reopen;
 
 pub use compact::SLACK_BYTES;
 pub use database::{Appended, BLOB_BYTES_MAX, History, HistoryLimits, Periods};

@@ -16,6 +16,7 @@ use super::database::{ACKNOWLEDGED, Fault, History, HistoryLimits, State, Trees,
 use super::dictionary::Dictionary;
 use super::error::HistoryError;
 use super::marker;
+use super::reopen::{AGAIN, Slot};
 
 /// How long a database that is still locked is waited for: the process before may be on its way out.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -50,7 +51,8 @@ impl std::fmt::Display for MovedAside {
         )?;
         write!(
             f,
-            "Forecasts start anew, assigned files follow the default rule and drained stores serve again; delete the folder when nobody wants to look at it any more"
+            "Forecasts start anew, assigned files follow the default rule, drained stores serve again and learnt weights are \
+             forgotten; delete the folder when nobody wants to look at it any more"
         )
     }
 }
@@ -66,7 +68,7 @@ pub(super) fn open(path: &Path, limits: HistoryLimits) -> Result<Opened, History
         }
         Err(other) => return Err(other),
     };
-    let history = History { path: path.to_owned(), limits, state: Mutex::new(state) };
+    let history = History { path: path.to_owned(), limits, slot: Mutex::new(Slot::new(state)), again: AGAIN };
     Ok(Opened { history, moved_aside })
 }
 
@@ -110,7 +112,7 @@ pub(super) fn open_trees(path: &Path) -> Result<Trees, HistoryError> {
 }
 
 /// Opens and reads everything.
-fn load(path: &Path) -> Result<State, HistoryError> {
+pub(super) fn load(path: &Path) -> Result<State, HistoryError> {
     let trees = open_trees(path)?;
     guarded(path, || {
         let mut state = State {

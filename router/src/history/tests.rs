@@ -207,7 +207,7 @@ fn compaction_keeps_everything_and_an_interrupted_one_is_undone() {
     }
     history.put("epoch", b"5").unwrap();
     let reading = history.periods(..);
-    history.compact(&mut history.lock()).unwrap();
+    history.writing(|state| history.compact(state)).unwrap();
     assert_eq!(reading.map(Result::unwrap).collect::<Vec<_>>(), records, "a reader does not notice");
     history.append(&record(6, 40)).unwrap();
     drop(history);
@@ -429,4 +429,50 @@ fn imported_periods_are_counted_by_their_length() {
     history.append_all(&[record(3, 5), none]).unwrap();
     let lengths: Vec<(u64, usize)> = history.imported().unwrap().into_iter().collect();
     assert_eq!(lengths, [(5_000, 1), (HOUR_MS, 2)]);
+}
+
+/// Not a test by itself: a process whose files must not grow for a while, as on a full disk.
+#[test]
+fn child_whose_disk_is_full_for_a_while() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Some(path) = std::env::var_os(CHILD_FULL) else { return };
+    let mut history = open(Path::new(&path));
+    history.again = std::time::Duration::ZERO;
+    history.append(&record(0, 60)).unwrap();
+    history.put("drained", b"[]").unwrap();
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4_096), ..before }).unwrap();
+    for _ in 0..3 {
+        let error = history.append(&record(1, 2_000)).unwrap_err().to_string();
+        assert!(!error.contains("Os {") && !error.contains("backtrace"), "{error}");
+        println!("\n{error}");
+        let error = history.put("drained", &[b'x'; 9_000]).unwrap_err().to_string();
+        assert!(!error.contains("Os {") && !error.contains("backtrace"), "{error}");
+        println!("\n{error}");
+    }
+    setrlimit(Resource::Fsize, before).unwrap();
+    history.put("drained", &[b'x'; 9_000]).unwrap();
+    history.append(&record(1, 2_000)).unwrap();
+    assert_eq!(all(&history), [record(0, 60), record(1, 2_000)]);
+    println!("\nhealed");
+}
+
+const CHILD_FULL: &str = "CLOCKWORK_TEST_FULL_FOLDER";
+
+#[test]
+fn a_full_disk_ends_the_history_only_until_there_is_room_again() {
+    let (_keep, path) = folder();
+    // A file beyond the limit is to be an error, not a signal.
+    let child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "history::tests::child_whose_disk_is_full_for_a_while", "--nocapture"])
+        .env(CHILD_FULL, &path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(said.contains("\nhealed"), "{said}\n{}", String::from_utf8_lossy(&child.stderr));
+    let history = open(&path);
+    assert_eq!(all(&history), [record(0, 60), record(1, 2_000)]);
+    assert_eq!(history.get("drained").unwrap().unwrap(), [b'x'; 9_000]);
 }

@@ -9,6 +9,10 @@ use crate::web::handle_bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often it is tried again to keep what could not be kept. The history itself tries no oftener than every 5 seconds.
+const AGAIN: Duration = Duration::from_secs(6);
 
 /// Name of the assigned files in the history.
 const EXCEPTIONS: &str = "exceptions";
@@ -56,11 +60,7 @@ impl Decisions {
     pub(crate) fn save(&self, history: &History) -> Result<(), String> {
         let put = |name, json: serde_json::Result<Vec<u8>>| {
             let bytes = json.map_err(|error| error.to_string())?;
-            // Unchanged, mostly: then nothing is written.
-            match history.get(name) {
-                Ok(Some(known)) if known == bytes => Ok(()),
-                _ => history.put(name, &bytes).map_err(|error| error.to_string()),
-            }
+            history.put(name, &bytes).map_err(|error| error.to_string())
         };
         put(EXCEPTIONS, serde_json::to_vec(&self.exceptions))?;
         put(DRAINED, serde_json::to_vec(&self.drained))?;
@@ -94,10 +94,25 @@ impl Keeper {
             Ok(Err(error)) => Some(error),
             Err(error) => Some(error.to_string()),
         };
-        if let Some(error) = &error {
-            tracing::error!(error, "assignments, drained stores and weights could not be kept");
+        let mut unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&error, &*unsaved) {
+            (Some(error), before) if before.as_ref() != Some(error) => {
+                tracing::error!(error, "assignments, drained stores and weights could not be kept");
+            }
+            (None, Some(_)) => tracing::info!("assignments, drained stores and weights are kept again"),
+            _ => {}
         }
-        *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *unsaved = error;
+    }
+
+    /// Tries for ever to keep what could not be kept: all of it, as it is by then.
+    pub(crate) async fn keep_trying(self: Arc<Self>, state: Arc<State>) {
+        loop {
+            tokio::time::sleep(AGAIN).await;
+            if self.unsaved().is_some() {
+                self.save(&state).await;
+            }
+        }
     }
 
     /// What went wrong with the last change, if anything did.

@@ -140,6 +140,8 @@ impl Plex {
                 state.settle();
             }
         }));
+        let keeper = Arc::clone(&plex.keeper);
+        plex.tasks.push(tokio::spawn(keeper.keep_trying(Arc::clone(&plex.state))));
         if plex.state.config.control.mode != ControlMode::Off {
             plex.tasks
                 .push(tokio::spawn(control_loop::run(Arc::clone(&plex.control), plex.measured.subscribe())));

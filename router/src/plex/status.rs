@@ -342,7 +342,9 @@ impl Plex {
             ));
         }
         if let Some(error) = self.keeper.unsaved() {
-            alarms.push(format!("assignments and drained stores would not outlive a restart: {error}"));
+            alarms.push(format!(
+                "assignments, drained stores and weights would not outlive a restart: {error}"
+            ));
         }
         if let Some(trouble) = self.control.state().trouble {
             alarms.push(format!("control: {trouble}"));
