@@ -64,7 +64,7 @@ pub(super) fn open(path: &Path, limits: HistoryLimits) -> Result<Opened, History
         Ok(state) => (state, None),
         Err(HistoryError::Damaged { what, .. }) => {
             let moved = move_aside(path, what)?;
-            (load(path)?, Some(moved))
+            (load(path).inspect_err(|_| put_back(path, &moved.to))?, Some(moved))
         }
         Err(other) => return Err(other),
     };
@@ -79,6 +79,7 @@ pub(super) fn open_trees(path: &Path) -> Result<Trees, HistoryError> {
         // Nothing is written but by `append` and `put`, and those flush.
         config.mode(sled::Mode::LowSpace).flush_every_ms(None)
     };
+    remove_unfinished_snapshots(path)?;
     let mut waited = Duration::ZERO;
     let db = loop {
         match guarded(path, || Ok(config().open()?)) {
@@ -194,6 +195,20 @@ impl State {
     }
 }
 
+/// sled leaves the begin of a snapshot where the disk became full, and takes it for a damaged one at the next opening. What it
+/// was made of is in the log.
+fn remove_unfinished_snapshots(path: &Path) -> Result<(), HistoryError> {
+    let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            fs::remove_file(entry.path()).map_err(access(&entry.path(), "remove an unfinished snapshot"))?;
+        }
+    }
+    Ok(())
+}
+
 /// A folder with other things in it is a slip in the configuration: nothing in it may be touched or moved.
 fn refuse_what_is_no_history(path: &Path) -> Result<(), HistoryError> {
     let entries = match fs::read_dir(path) {
@@ -218,6 +233,14 @@ fn move_aside(path: &Path, why: String) -> Result<MovedAside, HistoryError> {
     fs::rename(path, &to).map_err(access(path, "move it aside"))?;
     sync_parent(&to)?;
     Ok(MovedAside { to, why })
+}
+
+/// No empty one can be begun: the next start is to find the damaged one, and to tell of it.
+fn put_back(path: &Path, from: &Path) {
+    let _ = fs::remove_dir_all(path);
+    if let Err(error) = fs::rename(from, path) {
+        tracing::error!(%error, from = %from.display(), "the damaged history could not be moved back");
+    }
 }
 
 pub(super) fn access(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> HistoryError {

@@ -476,3 +476,13 @@ fn a_full_disk_ends_the_history_only_until_there_is_room_again() {
     assert_eq!(all(&history), [record(0, 60), record(1, 2_000)]);
     assert_eq!(history.get("drained").unwrap().unwrap(), [b'x'; 9_000]);
 }
+
+#[test]
+fn the_begin_of_a_snapshot_that_a_full_disk_has_left_is_no_damage() {
+    let (_keep, path) = folder();
+    open(&path).append(&record(0, 60)).unwrap();
+    let left = path.join("snap.00000000FFFFFFFF.generating");
+    fs::write(&left, [7; 99]).unwrap();
+    assert_eq!(all(&open(&path)), [record(0, 60)]);
+    assert!(!left.exists());
+}
