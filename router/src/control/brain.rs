@@ -124,7 +124,7 @@ impl Brain {
         }
         brain.files.loaded();
         brain.loaded_until = brain.controller.history().last_period().unwrap_or(i64::MIN);
-        brain.remember(&super::kept::decisions(history)?);
+        brain.remember(&super::kept::decisions(history, clock)?);
         brain.keep_taken(Some(history));
         Ok(brain)
     }

@@ -115,7 +115,7 @@ async fn load(desk: &Arc<Desk>) -> Option<Brain> {
     let loaded = tokio::task::spawn_blocking(move || {
         let history = work.measured.history();
         let brain = Brain::load(&work.state.config, now(), history.map(|history| &**history));
-        let decisions = history.map(|history| kept::decisions(history)).transpose();
+        let decisions = history.map(|history| kept::decisions(history, work.clock())).transpose();
         (brain, decisions)
     });
     match loaded.await {

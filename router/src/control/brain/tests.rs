@@ -275,7 +275,8 @@ fn what_was_learnt_of_itself_outlives_a_restart() {
     for (period, learnt) in
         [(period - 2, Some(learnt(99.0))), (period - 1, Some(learnt(9.0))), (period, None)]
     {
-        let decided = Decided { period, by: "plan".into(), learnt, ..Decided::default() };
+        let start_unix_ms = period as u64 * HOUR_MS;
+        let decided = Decided { period, start_unix_ms, by: "plan".into(), learnt, ..Decided::default() };
         super::super::kept::keep(&history, &decided).unwrap();
     }
     let mut again = load(&history, hour);
