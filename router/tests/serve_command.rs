@@ -243,3 +243,94 @@ fn a_second_router_on_the_port_is_refused_and_a_killed_one_starts_again_at_once(
     assert_eq!(after(&lines(&mut again.0, "mount "), "MOUNT on "), address);
     drop(client);
 }
+
+/// A configuration with a history and one store.
+fn with_history(folder: &Path, history: &str, store: &str, more: &str) -> std::path::PathBuf {
+    let config = folder.join("plex.toml");
+    let text = format!(
+        "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[history]\npath = \"{history}\"\n\
+         [[store]]\nname = \"a\"\naddress = \"{store}\"\nduplicate_cache = \"none\"\nprivileged_port = false\n\
+         [[export]]\npath = \"/export\"\nclients = [\"127.0.0.0/8\"]\nsecure = false\n{more}"
+    );
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+/// What `clockwork` says to a running plex.
+fn asked(admin: &str, arguments: &[&str]) -> String {
+    let output = clockwork().args(arguments).args(["--admin", admin]).output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_history_that_cannot_be_used_is_an_alarm_and_one_in_use_ends_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), b"no folder").unwrap();
+    let control = "[control]\nmode = \"control\"\n";
+    let config = with_history(folder.path(), "file/history", "127.0.0.1:9", control);
+    let mut command = clockwork();
+    command.arg("serve").arg("--config").arg(&config).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut serve = Running(command.spawn().unwrap());
+    let said = lines(&mut serve.0, "mount ");
+    let status = asked(after(&said, "admin interface on http://"), &["status"]);
+    for part in ["file/history", "without a history", "outlives a restart", "moves nothing"] {
+        assert!(status.contains(part), "no {part:?} in {status}");
+    }
+
+    let config = with_history(folder.path(), "kept", "127.0.0.1:9", "");
+    let _other = clockwork_router::history::History::open(
+        folder.path().join("kept"),
+        clockwork_router::history::HistoryLimits::default(),
+    )
+    .unwrap();
+    let refused = clockwork().arg("serve").arg("--config").arg(&config).output().unwrap();
+    let why = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert!(why.contains("another process has it open"), "{why}");
+}
+
+/// Asks for the state until it is as wanted.
+fn wait_for_status(admin: &str, wanted: impl Fn(&str) -> bool) {
+    let begun = std::time::Instant::now();
+    loop {
+        let status = asked(admin, &["status"]);
+        if wanted(&status) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{status}");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn what_was_drained_while_the_disk_was_full_is_kept_when_there_is_room_again() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    const ALARM: &str = "would not outlive a restart";
+    let folder = tempfile::tempdir().unwrap();
+    let config = with_history(folder.path(), "kept", "127.0.0.1:9", "");
+    let serve = || {
+        // A file beyond the limit is to be an error, not a signal.
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "trap '' XFSZ; exec \"$0\" serve --config \"$1\"",
+            env!("CARGO_BIN_EXE_clockwork"),
+        ]);
+        command.arg(&config).stdout(Stdio::piped()).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    };
+    let mut full = serve();
+    let admin = after(&lines(&mut full.0, "mount "), "admin interface on http://").to_owned();
+    let process = Pid::from_raw(full.0.id().try_into().unwrap());
+    let none = Rlimit { current: Some(0), maximum: None };
+    let before = prlimit(process, Resource::Fsize, none).unwrap();
+    asked(&admin, &["drain", "a", "--force"]);
+    wait_for_status(&admin, |status| status.contains(ALARM) && status.contains("ile too large"));
+    prlimit(process, Resource::Fsize, before).unwrap();
+    wait_for_status(&admin, |status| !status.contains(ALARM));
+    // SIGKILL.
+    drop(full);
+    let mut again = serve();
+    let said = lines(&mut again.0, "mount ");
+    assert!(said.iter().any(|line| line.starts_with("store ") && line.contains("drained")), "{said:?}");
+}

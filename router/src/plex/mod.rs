@@ -92,15 +92,16 @@ impl Plex {
     /// clock; otherwise only [`Plex::close_period`] closes them.
     ///
     /// # Errors
-    /// When it cannot listen, resolve, or open its history. A store that does not answer is no error: it is let in when
-    /// it does.
-    pub async fn start(config: Config, clocked: bool) -> Result<Self, PlexError> {
+    /// When it cannot listen or resolve, or another process has its history open. A store that does not answer is no error: it
+    /// is let in when it does. A history that the system does not let it use is none either: it serves without one, an alarm
+    /// says so, and the controller moves nothing.
+    pub async fn start(mut config: Config, clocked: bool) -> Result<Self, PlexError> {
         let mut start_alarms: Vec<String> = warn_of_ports(&config).into_iter().collect();
         let shards = config.shards().get();
         let listen = &config.listen;
         let (listeners, addresses) = net::listen(&listen.addresses, shards, listen.tcp, listen.udp)?;
-        let history = match &config.history.path {
-            Some(path) => Some(open_history(path, &config, &mut start_alarms)?),
+        let history = match config.history.path.clone() {
+            Some(path) => open_or_go_without(&path, &mut config, &mut start_alarms)?,
             None => None,
         };
         if let Some(history) = &history {
@@ -264,6 +265,33 @@ impl Drop for Plex {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Serving files does not depend on the history: where the system does not let it be used, as on a disk that is full or read-only,
+/// there is none until the next start, and what it has is left as it is.
+fn open_or_go_without(
+    path: &std::path::Path,
+    config: &mut Config,
+    alarms: &mut Vec<String>,
+) -> Result<Option<Arc<History>>, HistoryError> {
+    let error = match open_history(path, config, alarms) {
+        Ok(history) => return Ok(Some(history)),
+        Err(error @ (HistoryError::InUse { .. } | HistoryError::NotAHistory { .. })) => return Err(error),
+        Err(error) => error,
+    };
+    let mut alarm = format!(
+        "{error}. Files are served without a history: those that were assigned follow the default rule, stores that were \
+         drained serve again, learnt weights are not in force, and nothing from now on outlives a restart. "
+    );
+    if config.control.mode == ControlMode::Control {
+        // It would not know which files are its own to move.
+        config.control.mode = ControlMode::Advise;
+        alarm.push_str("The controller advises and moves nothing. ");
+    }
+    alarm.push_str("What the history has is left as it is: mend this and restart the router");
+    tracing::error!("{alarm}");
+    alarms.push(alarm);
+    Ok(None)
 }
 
 fn open_history(
