@@ -47,9 +47,9 @@ pub(crate) enum Taken {
     Observed { met: Option<bool> },
     /// It was known already: an imported past reaches further.
     Known,
-    /// It was not measured long enough, or too long.
+    /// It was not measured long enough, as the first one after a start.
     Part,
-    /// The clock went back.
+    /// It was measured too long, or the clock went back.
     Refused,
 }
 
@@ -190,7 +190,11 @@ impl Brain {
         if !joins.is_empty() {
             self.controller.join_files(&joins);
         }
-        let Closed::Period(report) = closed else { return Taken::Part };
+        let report = match closed {
+            Closed::Period(report) => report,
+            Closed::Part => return Taken::Part,
+            Closed::TooLong => return Taken::Refused,
+        };
         if report.period <= self.loaded_until {
             return Taken::Known;
         }

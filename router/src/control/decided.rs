@@ -41,7 +41,8 @@ pub struct ControlState {
     pub late: u64,
     /// Decisions that came when their period was over, and were dropped.
     pub dropped: u64,
-    /// Periods that were refused because the clock went back, or that could not be attributed to one.
+    /// Periods that were refused because the clock went back, or that were too long for one. Those of which a start left less than
+    /// half are not counted.
     pub periods_refused: u64,
     /// The last decision of a plan.
     pub last: Option<Decided>,

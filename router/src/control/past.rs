@@ -152,8 +152,10 @@ pub(crate) struct Rows {
 pub(crate) enum Closed {
     /// A period as it is to be reported.
     Period(PeriodReport),
-    /// Too little of its period was measured so far, or it is too long for one.
+    /// Too little of its period was measured so far.
     Part,
+    /// It is too long for a period.
+    TooLong,
 }
 
 impl Rows {
@@ -165,7 +167,7 @@ impl Rows {
     pub(crate) fn add(&mut self, record: &PeriodRecord, files: &mut Files, config: &Config) -> Closed {
         if self.clock.part(record.span) > LENGTH_MAX {
             self.open = None;
-            return Closed::Part;
+            return Closed::TooLong;
         }
         let period = self.clock.period_of(record.span);
         let row = match &mut self.open {
@@ -227,7 +229,7 @@ mod tests {
         let mut add =
             |start, length, calls| match rows.add(&record(start, length, calls), &mut files, &config) {
                 Closed::Period(report) => Some((report.period, report.total().round())),
-                Closed::Part => None,
+                Closed::Part | Closed::TooLong => None,
             };
         assert_eq!(add(5_003, 999, 10), Some((5, 12.0)), "begun and ended late");
         assert_eq!(add(6_002, 400, 4), None, "cut by a restart");

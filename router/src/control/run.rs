@@ -275,8 +275,8 @@ fn count(desk: &Desk, brain: &Brain, taken: &[Taken]) {
                     state.periods_met += u64::from(*met == Some(true));
                     state.objective_met = *met;
                 }
-                Taken::Known => {}
-                Taken::Part | Taken::Refused => state.periods_refused += 1,
+                Taken::Known | Taken::Part => {}
+                Taken::Refused => state.periods_refused += 1,
             }
         }
     });
