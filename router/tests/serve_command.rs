@@ -272,10 +272,13 @@ fn a_history_that_cannot_be_used_is_an_alarm_and_one_in_use_ends_the_start() {
     command.arg("serve").arg("--config").arg(&config).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut serve = Running(command.spawn().unwrap());
     let said = lines(&mut serve.0, "mount ");
-    let status = asked(after(&said, "admin interface on http://"), &["status"]);
+    let admin = after(&said, "admin interface on http://");
+    let status = asked(admin, &["status"]);
     for part in ["file/history", "without a history", "outlives a restart", "moves nothing"] {
         assert!(status.contains(part), "no {part:?} in {status}");
     }
+    let said = asked(admin, &["drain", "a", "--force"]);
+    assert!(said.contains("in force, but not kept: history") && !said.contains("without"), "{said}");
 
     let config = with_history(folder.path(), "kept", "127.0.0.1:9", "");
     let _other = clockwork_router::history::History::open(
@@ -324,7 +327,8 @@ fn what_was_drained_while_the_disk_was_full_is_kept_when_there_is_room_again() {
     let process = Pid::from_raw(full.0.id().try_into().unwrap());
     let none = Rlimit { current: Some(0), maximum: None };
     let before = prlimit(process, Resource::Fsize, none).unwrap();
-    asked(&admin, &["drain", "a", "--force"]);
+    let said = asked(&admin, &["drain", "a", "--force"]);
+    assert!(said.contains("in force, but not kept: history"), "{said}");
     wait_for_status(&admin, |status| status.contains(ALARM) && status.contains("ile too large"));
     prlimit(process, Resource::Fsize, before).unwrap();
     wait_for_status(&admin, |status| !status.contains(ALARM));

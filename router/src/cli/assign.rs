@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use super::client::{AdminArgs, AdminClient, ClientError};
+use super::client::{AdminArgs, AdminClient, ClientError, with_not_kept};
 use super::table::{Side, aligned};
 use super::trace::utc;
 use crate::web::types::{Assign, Exception, ExceptionPage, FileName, Moved, ReadShare};
@@ -130,7 +130,7 @@ fn said(moved: &Moved) -> String {
     } else {
         String::new()
     };
-    if moved.waiting {
+    let text = if moved.waiting {
         format!(
             "{file}: from {from} to {to} as soon as its unstable writes are committed{reads} (table {table})\n"
         )
@@ -138,5 +138,6 @@ fn said(moved: &Moved) -> String {
         format!("{file}: stays with {to}{reads} (table {table})\n")
     } else {
         format!("{file}: from {from} to {to}{reads} (table {table})\n")
-    }
+    };
+    with_not_kept(text, moved.not_kept.as_deref())
 }

@@ -256,6 +256,14 @@ impl AdminClient {
     }
 }
 
+/// What became of a change, and whether it would not outlive a restart.
+pub(super) fn with_not_kept(text: String, why: Option<&str>) -> String {
+    match why {
+        Some(why) => format!("{text}in force, but not kept: {why}\n"),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! `clockwork drain` and `clockwork undrain`: whether a store takes part.
 use clap::Args;
 
-use super::client::{AdminArgs, AdminClient, ClientError};
+use super::client::{AdminArgs, AdminClient, ClientError, with_not_kept};
 use crate::web::types::Drained;
 
 /// Arguments of `drain`.
@@ -38,10 +38,11 @@ pub(super) fn undrain(args: &UndrainArgs) -> Result<String, ClientError> {
 }
 
 fn said(drained: &Drained) -> String {
-    let Drained { store, before, now, in_flight, table_version } = drained;
+    let Drained { store, before, now, in_flight, table_version, not_kept } = drained;
     if before == now {
-        return format!("{store}: {} already\n", now.word());
+        return with_not_kept(format!("{store}: {} already\n", now.word()), not_kept.as_deref());
     }
     let (before, now) = (before.word(), now.word());
-    format!("{store}: {now}, was {before}; {in_flight} calls in flight (table {table_version})\n")
+    let text = format!("{store}: {now}, was {before}; {in_flight} calls in flight (table {table_version})\n");
+    with_not_kept(text, not_kept.as_deref())
 }

@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 
-use super::client::{AdminArgs, AdminClient, ClientError};
+use super::client::{AdminArgs, AdminClient, ClientError, with_not_kept};
 use super::table::{Side, aligned};
 use crate::web::types::{Weight, Weights};
 
@@ -51,5 +51,5 @@ fn shown(weights: &Weights) -> String {
     if !weights.reason.is_empty() {
         let _ = writeln!(text, "last change: {}", weights.reason);
     }
-    text
+    with_not_kept(text, weights.not_kept.as_deref())
 }

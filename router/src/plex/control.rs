@@ -66,7 +66,7 @@ impl PlexControl for Plex {
             Ok(wanted.exceptions.insert(handle.as_slice().into(), exception))
         })?;
         self.keeper.save(&self.state).await;
-        Ok(moved)
+        Ok(Moved { not_kept: self.keeper.not_kept(), ..moved })
     }
 
     async fn unassign(&self, file: FileName) -> Result<Moved, ControlError> {
@@ -81,7 +81,7 @@ impl PlexControl for Plex {
             None => Err(ControlError::NotAssigned { file: text(&file) }),
         })?;
         self.keeper.save(&self.state).await;
-        Ok(moved)
+        Ok(Moved { not_kept: self.keeper.not_kept(), ..moved })
     }
 
     async fn drain(&self, store: String, force: bool) -> Result<Drained, ControlError> {
@@ -109,13 +109,14 @@ impl PlexControl for Plex {
             reason: learnt.reason().to_owned(),
             stores: config.stores.iter().map(one).collect(),
             table_version: self.state.shared.table.load().version(),
+            not_kept: None,
         }
     }
 
     async fn reset_weights(&self) -> Result<Weights, ControlError> {
         let max = self.state.config.limits.exception_files_max;
         super::weights::reset(&self.state, &self.keeper).await.map_err(|error| not_applied(&error, max))?;
-        Ok(self.weights().await)
+        Ok(Weights { not_kept: self.keeper.not_kept(), ..self.weights().await })
     }
 
     async fn periods(&self, last: usize) -> Result<Periods, ControlError> {
@@ -314,6 +315,7 @@ impl Plex {
             replicas,
             waiting: still.is_some() && still != to,
             table_version: shared.table.load().version(),
+            not_kept: None,
         })
     }
 
@@ -339,7 +341,7 @@ impl Plex {
         tracing::info!(store = name, drained, "by the operator's word");
         self.keeper.save(&self.state).await;
         let in_flight = self.sum().await.in_flight(store);
-        Ok(Drained { store: name, before, now, in_flight, table_version })
+        Ok(Drained { store: name, before, now, in_flight, table_version, not_kept: self.keeper.not_kept() })
     }
 }
 

@@ -75,12 +75,14 @@ pub(crate) struct Keeper {
     saving: tokio::sync::Mutex<()>,
     /// What went wrong with the last change.
     unsaved: Mutex<Option<String>>,
+    /// Why there is no history where there should be one.
+    why_none: Option<String>,
 }
 
 impl Keeper {
-    /// Without a history nothing is kept.
-    pub(crate) fn new(history: Option<Arc<History>>) -> Self {
-        Self { history, ..Self::default() }
+    /// Without a history nothing is kept; `why_none` says why there is none where there should be one.
+    pub(crate) fn new(history: Option<Arc<History>>, why_none: Option<String>) -> Self {
+        Self { history, why_none, ..Self::default() }
     }
 
     /// Keeps what was decided. It is in force also where it cannot be kept; the status says so then.
@@ -113,6 +115,11 @@ impl Keeper {
                 self.save(&state).await;
             }
         }
+    }
+
+    /// Why the last change would not outlive a restart, if it should.
+    pub(crate) fn not_kept(&self) -> Option<String> {
+        self.unsaved().or_else(|| self.why_none.clone())
     }
 
     /// What went wrong with the last change, if anything did.

@@ -100,9 +100,9 @@ impl Plex {
         let shards = config.shards().get();
         let listen = &config.listen;
         let (listeners, addresses) = net::listen(&listen.addresses, shards, listen.tcp, listen.udp)?;
-        let history = match config.history.path.clone() {
+        let (history, why_none) = match config.history.path.clone() {
             Some(path) => open_or_go_without(&path, &mut config, &mut start_alarms)?,
-            None => None,
+            None => (None, None),
         };
         if let Some(history) = &history {
             start_alarms.extend(warn_of_imports(history, &config)?);
@@ -111,7 +111,7 @@ impl Plex {
         if let Some(history) = &history {
             start_alarms.extend(kept::restore(history, &state.config, &mut state.wanted())?);
         }
-        let keeper = Arc::new(Keeper::new(history.clone()));
+        let keeper = Arc::new(Keeper::new(history.clone(), why_none));
         let measured = Arc::new(Measured::new(state.config.limits.names_max, history));
         let control =
             Arc::new(control_loop::Desk::new(Arc::clone(&state), Arc::clone(&measured), Arc::clone(&keeper)));
@@ -268,14 +268,14 @@ impl Drop for Plex {
 }
 
 /// Serving files does not depend on the history: where the system does not let it be used, as on a disk that is full or read-only,
-/// there is none until the next start, and what it has is left as it is.
+/// there is none until the next start, and what it has is left as it is. The text says why there is none.
 fn open_or_go_without(
     path: &std::path::Path,
     config: &mut Config,
     alarms: &mut Vec<String>,
-) -> Result<Option<Arc<History>>, HistoryError> {
+) -> Result<(Option<Arc<History>>, Option<String>), HistoryError> {
     let error = match open_history(path, config, alarms) {
-        Ok(history) => return Ok(Some(history)),
+        Ok(history) => return Ok((Some(history), None)),
         Err(error @ (HistoryError::InUse { .. } | HistoryError::NotAHistory { .. })) => return Err(error),
         Err(error) => error,
     };
@@ -291,7 +291,7 @@ fn open_or_go_without(
     alarm.push_str("What the history has is left as it is: mend this and restart the router");
     tracing::error!("{alarm}");
     alarms.push(alarm);
-    Ok(None)
+    Ok((None, Some(error.to_string())))
 }
 
 fn open_history(

@@ -86,6 +86,9 @@ pub struct Weights {
     pub stores: Vec<Weight>,
     /// Number of the routing table in force.
     pub table_version: u64,
+    /// Of a reset: why it is in force, but would not outlive a restart; none where it is kept, or nothing is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 /// One store's weight.
@@ -272,6 +275,9 @@ pub struct Moved {
     pub waiting: bool,
     /// Number of the routing table with the change.
     pub table_version: u64,
+    /// Why the change is in force, but would not outlive a restart; none where it is kept, or nothing is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 /// What became of a store that was drained or undrained.
@@ -287,6 +293,9 @@ pub struct Drained {
     pub in_flight: u64,
     /// Number of the routing table with the change.
     pub table_version: u64,
+    /// Why the change is in force, but would not outlive a restart; none where it is kept, or nothing is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_kept: Option<String>,
 }
 
 /// `GET /v1/periods?last=N`: closed periods, the oldest first.

@@ -77,7 +77,14 @@ impl FakePlex {
         state.drained[number] = drained;
         state.table_version += 1;
         let table_version = state.table_version;
-        Ok(Drained { store: store.to_owned(), before, now: word(drained), in_flight: 4, table_version })
+        Ok(Drained {
+            store: store.to_owned(),
+            before,
+            now: word(drained),
+            in_flight: 4,
+            table_version,
+            not_kept: None,
+        })
     }
 }
 
@@ -176,6 +183,7 @@ impl PlexControl for FakePlex {
             replicas,
             waiting: false,
             table_version: state.table_version,
+            not_kept: None,
         })
     }
 
@@ -194,6 +202,7 @@ impl PlexControl for FakePlex {
             replicas: Vec::new(),
             waiting: true,
             table_version: state.table_version,
+            not_kept: None,
         })
     }
 
@@ -219,6 +228,7 @@ impl PlexControl for FakePlex {
             reason: if state.learnt { "they suit the stores".to_owned() } else { String::new() },
             stores: vec![one(0), one(1)],
             table_version: state.table_version,
+            not_kept: None,
         }
     }
 
