@@ -76,7 +76,7 @@ pub(super) struct State {
 
 /// The history of a plex. All methods may be called from any thread; [`append`](Self::append) waits for the disk
 /// (milliseconds), the others read. After a write that failed the database is opened again before the next one, but not within
-/// 5 seconds: until then writes fail at once.
+/// 5 seconds, or ten times as long as that took: until then writes fail at once.
 pub struct History {
     pub(super) path: PathBuf,
     pub(super) limits: HistoryLimits,

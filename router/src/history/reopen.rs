@@ -10,14 +10,18 @@ use super::database::{History, State};
 use super::error::HistoryError;
 use super::open::load;
 
-/// Least time from a failure to the next attempt: opening reads everything once.
+/// Least time from a failure to the next attempt.
 pub(super) const AGAIN: Duration = Duration::from_secs(5);
+/// An attempt that took long, since opening reads everything once, is followed by a pause so many times as long.
+const PAUSE_PARTS: u32 = 10;
 
 /// The open database, and what has befallen it.
 pub(super) struct Slot {
     /// None where it could not be opened again.
     state: Option<State>,
     failed: Option<Failed>,
+    /// How long the last opening after a failure took.
+    took: Duration,
 }
 
 struct Failed {
@@ -33,7 +37,7 @@ impl Failed {
 
 impl Slot {
     pub(super) fn new(state: State) -> Self {
-        Self { state: Some(state), failed: None }
+        Self { state: Some(state), failed: None, took: Duration::ZERO }
     }
 }
 
@@ -62,10 +66,13 @@ impl History {
     ) -> Result<T, HistoryError> {
         let mut slot = self.slot();
         if let Some(failed) = &slot.failed {
-            if failed.at.elapsed() < self.again {
+            if failed.at.elapsed() < self.again.max(slot.took * PAUSE_PARTS) {
                 return Err(closed(&slot));
             }
-            if let Err(error) = self.open_again(&mut slot) {
+            let began = Instant::now();
+            let opened = self.open_again(&mut slot);
+            slot.took = began.elapsed();
+            if let Err(error) = opened {
                 slot.failed = Some(Failed::of(&error));
                 return Err(error);
             }
