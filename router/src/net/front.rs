@@ -6,6 +6,7 @@ use super::mmsg::{HEADROOM, ReceiveBatch};
 use super::ports::Ports;
 use super::shard::{Inner, Shard};
 use super::signal::Signal;
+use super::unfinished::Owner;
 use crate::heat::Recorder;
 use clockwork_switch::duplicates::ConnectionId;
 use clockwork_switch::time::Time;
@@ -137,7 +138,8 @@ impl StreamClient {
     }
 
     async fn read_calls(&self) -> Result<(), InboundError> {
-        let mut inbound = Inbound::new(self.shard.records);
+        let owner = Owner { slot: self.slot, connection: self.connection, address: self.peer.ip() };
+        let mut inbound = Inbound::new(self.shard.records, Rc::clone(&self.shard.room), Some(owner));
         let admitted = self.shard.desk.admits(self.peer);
         loop {
             while !self.has_room()? {
@@ -149,6 +151,7 @@ impl StreamClient {
                 // Others get their turn between two reads.
                 Received::More => tokio::task::yield_now().await,
                 Received::Stopped => {}
+                Received::NoRoom => inbound.take_room().await?,
             }
         }
     }

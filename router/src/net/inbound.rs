@@ -1,18 +1,17 @@
 //! Bytes of a TCP connection on their way in: read into a buffer that all connections of a shard share, cut into
-//! records there, and only a record's beginning without its end is kept with the connection.
+//! records there, and only a record's beginning without its end is kept with the connection: a short one in its tail, a
+//! long one in a buffer for which there has to be room ([`Room`]).
 
 use super::mmsg::set_low_water;
+use super::unfinished::{FREE_BYTES, Held, Owner, Room};
 use clockwork_wire::record::{Progress, RecordError, RecordLimits, RecordReader};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-
-/// From this size on a record's beginning is completed where it lies, instead of being moved to the shared buffer and
-/// back with every read.
-const OWN_BYTES_MIN: usize = 16 << 10;
 
 /// Less is not waited for.
 const LOW_WATER_BYTES_MIN: usize = 4 << 10;
@@ -36,6 +35,8 @@ pub(crate) enum Received {
     Stopped,
     /// The other end has closed its side.
     Closed,
+    /// Nothing more is read of the record that has begun before [`Inbound::take_room`] has room for it.
+    NoRoom,
 }
 
 /// Takes the records that a read has brought.
@@ -61,7 +62,12 @@ pub(crate) enum InboundError {
 #[derive(Debug)]
 pub(crate) struct Inbound {
     reader: RecordReader,
+    /// Of a short beginning; [`FREE_BYTES`] at the most.
     tail: Vec<u8>,
+    /// Of a longer one, which is completed where it lies, instead of being moved to the shared buffer and back with
+    /// every read.
+    own: Option<Held>,
+    /// Bytes in the one or the other.
     filled: usize,
     /// Bytes of the record begun that are needed to go on.
     wanted: usize,
@@ -69,17 +75,23 @@ pub(crate) struct Inbound {
     stopped: bool,
     /// Bytes that the kernel has been told to wait for.
     low_water: u32,
+    room: Rc<Room>,
+    /// Whose room it is; `None` for a store, whose records always have some.
+    owner: Option<Owner>,
 }
 
 impl Inbound {
-    pub(crate) fn new(limits: RecordLimits) -> Self {
+    pub(crate) fn new(limits: RecordLimits, room: Rc<Room>, owner: Option<Owner>) -> Self {
         Self {
             reader: RecordReader::new(limits),
             tail: Vec::new(),
+            own: None,
             filled: 0,
             wanted: 0,
             stopped: false,
             low_water: 1,
+            room,
+            owner,
         }
     }
 
@@ -118,21 +130,24 @@ impl Inbound {
         shared: &mut [u8],
         sink: &mut impl RecordSink,
     ) -> Result<Received, InboundError> {
-        let own = self.filled > OWN_BYTES_MIN;
-        if own && self.tail.len() < self.wanted + OWN_BYTES_MIN {
-            self.tail.resize((self.wanted + OWN_BYTES_MIN).min(shared.len()), 0);
+        let may_grow = self.owner.is_none() || self.room.is_free();
+        if self.own.is_none() && !may_grow && !self.stopped && self.wanted > FREE_BYTES {
+            return Ok(Received::NoRoom);
         }
-        let Self { reader, tail, filled, wanted, stopped, .. } = self;
-        let buffer = if own {
-            &mut tail[..]
-        } else {
-            shared[..*filled].copy_from_slice(&tail[..*filled]);
-            &mut *shared
+        let Self { reader, tail, own, filled, wanted, stopped, .. } = self;
+        let (buffer, bytes_max) = match own {
+            // What comes behind the record is short.
+            Some(own) => (own.bytes(), *wanted + FREE_BYTES),
+            None => {
+                shared[..*filled].copy_from_slice(&tail[..*filled]);
+                (&mut *shared, if may_grow { usize::MAX } else { FREE_BYTES })
+            }
         };
         let mut total = *filled;
         let mut drained = false;
         if !std::mem::take(stopped) {
-            match receive(stream, &mut buffer[total..], &mut drained) {
+            let end = bytes_max.min(buffer.len());
+            match receive(stream, &mut buffer[total..end], &mut drained) {
                 Ok(0) => return Ok(Received::Closed),
                 Ok(count) => total += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
@@ -164,22 +179,58 @@ impl Inbound {
             }
         };
         sink.end(buffer);
-        let rest = total - start;
-        if own {
-            tail.copy_within(start..total, 0);
-        } else {
-            if tail.len() < rest {
-                tail.resize(rest, 0);
-            }
-            tail[..rest].copy_from_slice(&shared[start..total]);
-        }
-        *filled = rest;
-        if rest == 0 && tail.len() > OWN_BYTES_MIN {
-            // A long record has passed: its room goes back.
-            *tail = Vec::new();
-        }
+        let shared = if self.own.is_some() { None } else { Some(&shared[start..total]) };
+        self.keep(shared, start..total)?;
         Ok(outcome)
     }
+
+    /// Keeps what is left after a read: `shared`, or where there is none, that part of the own buffer.
+    fn keep(&mut self, shared: Option<&[u8]>, rest: Range<usize>) -> io::Result<()> {
+        self.filled = rest.len();
+        let Some(kept) = shared else {
+            let Some(own) = &mut self.own else { return Ok(()) };
+            if rest.len() > FREE_BYTES {
+                let buffer = own.bytes();
+                buffer.copy_within(rest.clone(), 0);
+                let needed = self.room.needed(&buffer[..rest.len()]);
+                own.moved(needed, self.stopped);
+            } else if let Some(mut own) = self.own.take() {
+                // A long record has passed: its room goes back.
+                copy_to(&mut self.tail, &own.bytes()[rest]);
+            }
+            return Ok(());
+        };
+        if kept.len() <= FREE_BYTES {
+            copy_to(&mut self.tail, kept);
+            return Ok(());
+        }
+        let needed = self.room.needed(kept);
+        let mut own = match self.owner {
+            Some(owner) => self.room.take(owner, needed)?,
+            None => self.room.take_uncounted(needed)?,
+        };
+        own.bytes()[..kept.len()].copy_from_slice(kept);
+        own.moved(needed, self.stopped);
+        self.own = Some(own);
+        Ok(())
+    }
+
+    /// Waits until there is room for the record that has begun.
+    pub(crate) async fn take_room(&mut self) -> io::Result<()> {
+        let Some(owner) = self.owner.filter(|_| self.own.is_none()) else { return Ok(()) };
+        let kept = &self.tail[..self.filled];
+        let mut own = self.room.wait(owner, self.room.needed(kept)).await?;
+        own.bytes()[..kept.len()].copy_from_slice(kept);
+        self.own = Some(own);
+        Ok(())
+    }
+}
+
+fn copy_to(tail: &mut Vec<u8>, kept: &[u8]) {
+    if tail.len() < kept.len() {
+        tail.resize(kept.len(), 0);
+    }
+    tail[..kept.len()].copy_from_slice(kept);
 }
 
 /// Waits until `stream` has bytes. Only its one reader may wait this way, which `TcpStream::readable`, a place in a list of
@@ -215,6 +266,7 @@ fn receive(stream: &TcpStream, buffer: &mut [u8], drained: &mut bool) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::unfinished::UNFINISHED_BYTES_MAX;
     use clockwork_wire::record;
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
@@ -228,13 +280,17 @@ mod tests {
         }
     }
 
+    fn inbound() -> Inbound {
+        Inbound::new(RecordLimits::default(), Room::new(UNFINISHED_BYTES_MAX, 2 << 20), None)
+    }
+
     #[tokio::test]
     async fn a_record_that_has_begun_waits_for_its_rest_so_long_and_an_idle_connection_for_ever() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let limit = Duration::from_millis(100);
-        let mut inbound = Inbound::new(RecordLimits::default());
+        let mut inbound = inbound();
         let (mut shared, mut count) = (vec![0; 4096], Count(0));
         // A new socket may be said to be readable once without having anything.
         let mut idle = async || {
@@ -268,7 +324,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut store = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let mut inbound = Inbound::new(RecordLimits::default());
+        let mut inbound = inbound();
         let (mut shared, mut count) = (vec![0; 64 << 10], Count(0));
         let long = [&record::mark(20_000)[..], &[7; 20_000]].concat();
         let short = [&record::mark(8)[..], &[7; 8]].concat();

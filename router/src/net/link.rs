@@ -277,7 +277,7 @@ impl RecordSink for Replies<'_> {
 }
 
 async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> InboundError {
-    let mut inbound = Inbound::new(shard.records);
+    let mut inbound = Inbound::new(shard.records, Rc::clone(&shard.room), None);
     loop {
         let received = {
             let now = shard.now();
@@ -293,7 +293,7 @@ async fn read_stream(shard: &Rc<Shard>, link: LinkId, stream: &TcpStream) -> Inb
                     return error.into();
                 }
             }
-            Ok(Received::More | Received::Stopped) => tokio::task::yield_now().await,
+            Ok(Received::More | Received::Stopped | Received::NoRoom) => tokio::task::yield_now().await,
             Err(error) => return error,
         }
     }

@@ -21,6 +21,7 @@ mod ports;
 mod seldom;
 mod shard;
 mod signal;
+mod unfinished;
 
 pub use link::{LinkSpec, may_bind_reserved_port};
 pub use listen::{ListenError, Listeners, listen};

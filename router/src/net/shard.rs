@@ -6,6 +6,7 @@ use super::listen::Listeners;
 use super::ports::{PortCounters, Ports};
 use super::seldom::Seldom;
 use super::signal::Signal;
+use super::unfinished::{Room, UNFINISHED_BYTES_MAX};
 use super::{Command, Desk};
 use crate::heat::{Recorder, ShardPeriod, StoreTotals};
 use clockwork_placement::StoreId;
@@ -87,6 +88,10 @@ pub struct ShardStatus {
     pub held_bytes: (usize, usize),
     /// Bytes of replies that wait for clients or may come for them, and how many there can be.
     pub reply_bytes: (usize, usize),
+    /// Bytes of room taken for records that are not whole yet, and how many there are.
+    pub unfinished_bytes: (usize, usize),
+    /// How often a record had to wait for room.
+    pub unfinished_bytes_full: u64,
     /// What this shard knows of each store.
     pub stores: Vec<StoreInShard>,
     /// Files with heat counters of their own, and calls counted together because there were too many files.
@@ -113,6 +118,8 @@ pub(crate) struct Shard {
     pub(crate) inner: RefCell<Inner>,
     pub(crate) desk: Arc<dyn Desk>,
     pub(crate) records: RecordLimits,
+    /// For records that are not whole yet.
+    pub(crate) room: Rc<Room>,
     pub(crate) client_calls_max: u32,
     pub(crate) connections_max: usize,
     pub(crate) connections: Arc<AtomicUsize>,
@@ -172,8 +179,12 @@ impl Shard {
             interval.tick().await;
             let now = self.now();
             let mut inner = self.inner.borrow_mut();
-            let Inner { switch, ports, .. } = &mut *inner;
+            let Inner { switch, ports, counters, .. } = &mut *inner;
             switch.tick(now, ports);
+            for (slot, connection) in self.room.overdue(tokio::time::Instant::now()) {
+                counters.unfinished_records += 1;
+                ports.give_up(slot, connection);
+            }
             if let Some(given_up) = switch.take_given_up()
                 && let Some(unsaid) = losses.turn(Instant::now())
             {
@@ -218,6 +229,8 @@ impl Shard {
                     pending_calls: switch.pending_calls(),
                     held_bytes: switch.held_bytes(),
                     reply_bytes: ports.reply_bytes(),
+                    unfinished_bytes: self.room.bytes(),
+                    unfinished_bytes_full: self.room.full(),
                     stores: stores.map(|store| store_in_shard(switch, links, store)).collect(),
                     heat_files: switch.meter().files(),
                     connections: ports.streams.len(),
@@ -386,6 +399,7 @@ async fn run(
         }),
         desk: spec.desk,
         records: spec.records,
+        room: Room::new(UNFINISHED_BYTES_MAX, buffer_bytes),
         client_calls_max: spec.client_calls_max,
         connections_max: spec.connections_max,
         connections: spec.connections,

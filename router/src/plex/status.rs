@@ -22,6 +22,8 @@ pub(super) struct Sum {
     pending_calls: (usize, usize),
     held_bytes: (usize, usize),
     reply_bytes: (usize, usize),
+    unfinished_bytes: (usize, usize),
+    unfinished_bytes_full: u64,
     heat_files: (usize, u64),
     stores: Vec<StoreInShard>,
 }
@@ -46,6 +48,9 @@ impl Sum {
         self.held_bytes.1 += shard.held_bytes.1;
         self.reply_bytes.0 += shard.reply_bytes.0;
         self.reply_bytes.1 += shard.reply_bytes.1;
+        self.unfinished_bytes.0 += shard.unfinished_bytes.0;
+        self.unfinished_bytes.1 += shard.unfinished_bytes.1;
+        self.unfinished_bytes_full += shard.unfinished_bytes_full;
         self.heat_files.0 += shard.heat_files.0;
         self.heat_files.1 += shard.heat_files.1;
         self.stores.resize_with(shard.stores.len().max(self.stores.len()), StoreInShard::default);
@@ -213,6 +218,12 @@ impl Plex {
             ),
             fill("held_bytes_max", sum.held_bytes.0, sum.held_bytes.1, sum.counters.turned_away_held),
             fill("reply_bytes_max", sum.reply_bytes.0, sum.reply_bytes.1, sum.ports.reply_bytes_full),
+            fill(
+                "unfinished_bytes_max",
+                sum.unfinished_bytes.0,
+                sum.unfinished_bytes.1,
+                sum.unfinished_bytes_full,
+            ),
             fill("connections_max", connections, limits.connections_max, sum.net.turned_away),
             fill("exception_files_max", wanted.exceptions.len(), limits.exception_files_max, wanted.refused),
             fill(

@@ -13,3 +13,4 @@ mod relay;
 mod replicas;
 mod site;
 mod stores;
+mod unfinished;
