@@ -36,7 +36,8 @@ pub struct MountService {
 pub enum MountOutcome {
     /// The reply has been appended: send it.
     Answered,
-    /// The path lies below an export: look it up at a store, then ask [`MountService::walked`] for the reply.
+    /// The path lies below an export, or no store has answered for it yet: look it up at a store when one is in use,
+    /// then ask [`MountService::walked`] of the service of then for the reply.
     Walk(Walk),
 }
 
@@ -48,7 +49,7 @@ pub struct Walk {
     pub xid: u32,
     /// Number of the export.
     pub export: usize,
-    /// Names from there down; at least one and at most 512.
+    /// Names from there down, at most 512; none for the root itself.
     pub components: Vec<Vec<u8>>,
     peer: SocketAddr,
     path: Vec<u8>,
@@ -175,7 +176,9 @@ impl MountService {
                     self.mounts.add(canonical_ip(peer.ip()), &path);
                     mount::mnt_ok(out, xid, &root.handle, &root.flavors);
                 }
-                None => mount::mnt_failed(out, xid, status::SERVERFAULT),
+                None => {
+                    return MountOutcome::Walk(Walk { xid, export, components: Vec::new(), peer, path });
+                }
             },
         }
         MountOutcome::Answered
@@ -306,7 +309,27 @@ mod tests {
         }
         assert_eq!(mnt(&service, b"/unknown"), Err(status::NOENT));
         assert_eq!(mnt(&service, b"/theirs"), Err(status::ACCES));
-        assert_eq!(mnt(&service, b"/new"), Err(status::SERVERFAULT), "no store has answered yet");
+    }
+
+    #[test]
+    fn a_root_that_no_store_has_answered_for_is_asked_for_later() {
+        let service = service();
+        let (outcome, reply) = ask(&service, &message(3, 1, Some(b"/new")), ME);
+        let MountOutcome::Walk(walk) = outcome else { panic!("{outcome:?}") };
+        assert!(reply.is_empty() && walk.components.is_empty());
+        let end = |service: &MountService, found| {
+            let mut reply = Vec::new();
+            service.walked(&walk, found, &mut reply);
+            let ReplyBody::Accepted { results, .. } = parse_reply(&reply).unwrap().body else { panic!() };
+            mnt_results(&reply, results).unwrap()
+        };
+        let failed = MntResults::Failed { status: status::SERVERFAULT };
+        assert_eq!(end(&service, Err(nfs_status::JUKEBOX)), failed, "none does");
+        let found = Ok(Walked { handle: HANDLE.to_vec(), directory: true });
+        let roots = vec![Some(Root { handle: HANDLE.to_vec(), flavors: vec![1] }); walk.export + 1];
+        let answered = service.with_roots(roots);
+        assert!(matches!(end(&answered, found), MntResults::Ok { .. }));
+        assert_eq!(answered.mounts.len(), 1);
     }
 
     #[test]

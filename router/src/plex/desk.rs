@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::survey::{Asker, SurveyError};
-use crate::exports::{MountOutcome, MountService, Walk, Walked};
+use crate::exports::{MountOutcome, Walk, Walked};
 use crate::net::{Desk, MountReply};
 use clockwork_wire::nfs3::{self, Procedure, Results, status};
 use clockwork_wire::{rpc, xdr};
@@ -10,8 +10,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest wait for a store when a path below an export is mounted.
+/// Longest wait for a store to be in use, and for its answers when a path below an export is mounted: some clients take
+/// a failed MNT as final.
 const WALK_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether a store is in use.
+const NO_STORE_PAUSE: Duration = Duration::from_millis(100);
 /// Lists in MOUNT replies are cut to what a datagram carries.
 const REPLY_BYTES_MAX: usize = 60_000;
 
@@ -29,12 +32,17 @@ impl Desk for PlexDesk {
         match service.answer(message, call, client, REPLY_BYTES_MAX, &mut reply) {
             MountOutcome::Answered => MountReply::Now(reply),
             MountOutcome::Walk(walk) => {
+                let Some(waits) = self.0.mounting.begin() else {
+                    service.walked(&walk, Err(status::JUKEBOX), &mut reply);
+                    return MountReply::Now(reply);
+                };
                 let state = Arc::clone(&self.0);
                 MountReply::Later(Box::pin(async move {
-                    let walking = look_up(&state, &service, &walk);
+                    let _waits = waits;
+                    let walking = look_up(&state, &walk);
                     let found = tokio::time::timeout(WALK_MAX, walking).await.unwrap_or(Err(status::JUKEBOX));
                     let mut reply = Vec::new();
-                    service.walked(&walk, found, &mut reply);
+                    state.mounts.load().walked(&walk, found, &mut reply);
                     reply
                 }))
             }
@@ -45,10 +53,21 @@ impl Desk for PlexDesk {
 /// NF3DIR (RFC 1813 section 2.5).
 const DIRECTORY: u32 = 2;
 
-async fn look_up(state: &State, service: &MountService, walk: &Walk) -> Result<Walked, u32> {
-    let root = service.root(walk.export).ok_or(status::JUKEBOX)?;
-    let asker = ask_any(state, WALK_MAX).await.ok_or(status::JUKEBOX)?;
-    walk_down(&asker, &root.handle, &walk.components).await
+/// Looks a mounted path up, as soon as a store is in use.
+async fn look_up(state: &State, walk: &Walk) -> Result<Walked, u32> {
+    loop {
+        // For the root alone no store has to be asked.
+        let root = state.mounts.load().root(walk.export).map(|root| root.handle.clone());
+        if let Some(root) = root {
+            if walk.components.is_empty() {
+                return Ok(Walked { handle: root, directory: true });
+            }
+            if let Some(asker) = ask_any(state, WALK_MAX).await {
+                return walk_down(&asker, &root, &walk.components).await;
+            }
+        }
+        tokio::time::sleep(NO_STORE_PAUSE).await;
+    }
 }
 
 /// A store that is there, to ask it something: one whose end no probe has noticed yet is passed over.

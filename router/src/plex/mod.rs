@@ -5,6 +5,7 @@ mod control;
 mod desk;
 mod health;
 mod kept;
+mod mounting;
 mod moves;
 mod periods;
 mod state;
@@ -370,6 +371,7 @@ async fn make_state(config: Config) -> Result<State, PlexError> {
         addresses,
         shared: Arc::new(shared),
         mounts: ArcSwap::from_pointee(mounts),
+        mounting: Arc::default(),
         shards: OnceLock::new(),
         wanted: Mutex::new(wanted),
         admission: tokio::sync::Mutex::new(()),

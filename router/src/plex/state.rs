@@ -1,6 +1,7 @@
 //! What the plex knows of its stores and what it wants: the states, the exception set, and the routing table made of
 //! both.
 
+use super::mounting::Mounting;
 use super::survey::{Survey, cookies_alike};
 use super::weights::LearntWeights;
 use crate::config::Config;
@@ -162,6 +163,8 @@ pub(crate) struct State {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) mounts: ArcSwap<MountService>,
+    /// MNT calls that wait.
+    pub(crate) mounting: Arc<Mounting>,
     pub(crate) shards: OnceLock<Vec<ShardHandle>>,
     pub(crate) wanted: Mutex<Wanted>,
     /// Held while a store is compared with those in use, so that two that come at once are compared with each other.

@@ -1,6 +1,7 @@
 //! What the plex says of itself: stores, limits, counters, alarms.
 
 use super::kept::unknown_stores;
+use super::mounting::MOUNTS_WAITING_MAX;
 use super::state::{By, Health, StoreMark, Wanted};
 use super::{Plex, id};
 use crate::config::Store;
@@ -209,6 +210,7 @@ impl Plex {
             reached,
         };
         let connections = self.connections.load(Ordering::Relaxed);
+        let (mounts_waiting, mounts_refused) = self.state.mounting.counts();
         let mut all = vec![
             fill(
                 "pending_calls_max",
@@ -241,6 +243,7 @@ impl Plex {
             ),
             fill("heat_files_max", sum.heat_files.0, limits.heat_files_max, sum.heat_files.1),
             fill("names_max", names, limits.names_max, evicted),
+            fill("mounts_waiting_max", mounts_waiting, MOUNTS_WAITING_MAX, mounts_refused),
             fill("mounts_max", service.mounts().len(), limits.mounts_max, service.mounts().forgotten()),
         ];
         if let Some((periods, bytes)) = history {

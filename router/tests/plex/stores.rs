@@ -104,6 +104,37 @@ async fn a10_the_next_datagrams_of_a_dead_stores_clients_go_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a10_mounts_wait_until_a_store_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    let namespace = Namespace::open(folder.path(), HandleMode::Path { seed: 1 }).unwrap();
+    // A port at which nothing answers for now.
+    let gone = store("a", &namespace).await;
+    let address = gone.address;
+    gone.stop().await;
+    let plex = Plex::start(config(vec![embedded("a", address)]), false).await.unwrap();
+    let mut mounts = tokio::task::JoinSet::new();
+    for (transport, path) in
+        [(Transport::Tcp, "/export"), (Transport::Udp, "/export"), (Transport::Tcp, "/export/below")]
+    {
+        let through = client(plex.addresses()[0], transport).await;
+        mounts.spawn(async move { nfs::mount(&through, path).await });
+    }
+    wait_for(&plex, "mounts that wait", |status| {
+        status.limits.iter().any(|limit| limit.name == "mounts_waiting_max" && limit.used >= 3)
+    })
+    .await;
+    let _a = store_at("a", &namespace, address).await;
+    while let Some(mounted) = mounts.join_next().await {
+        mounted.unwrap().unwrap();
+    }
+    wait_for(&plex, "no more that wait", |status| {
+        status.limits.iter().any(|limit| limit.name == "mounts_waiting_max" && limit.used == 0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_a_store_that_comes_back_is_let_in_and_no_call_is_lost() {
     let mut site = Site::start(2).await;
     let tcp = site.client(Transport::Tcp).await;
