@@ -5,23 +5,43 @@
 //! point there (DNS rebinding). So every request must name the interface by an IP address or as `localhost`, which a
 //! rebound name is not, and every change must carry a header that a browser sends to a strange server only if that
 //! server agrees beforehand, which this one never does.
+//!
+//! And the body of a request has to be whole in time, or its connection would keep its place from others.
 use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
+use super::BODY_BYTES_MAX;
 use super::api::failure;
+
+/// The body of a request is whole so long after its head, or the request is refused.
+const BODY_MAX: Duration = Duration::from_secs(5);
 
 /// The header that every change has to carry, with any value.
 pub const CHANGE_HEADER: &str = "clockwork-admin";
 
 /// Lets a request through or answers what is wrong with it.
 pub(super) async fn guard(request: Request, next: Next) -> Response {
-    match check(request.method(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(message) => failure(StatusCode::FORBIDDEN, "forbidden", message.to_owned()).into_response(),
+    if let Err(message) = check(request.method(), request.headers()) {
+        return failure(StatusCode::FORBIDDEN, "forbidden", message.to_owned());
+    }
+    let (parts, body) = request.into_parts();
+    match tokio::time::timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(Err(error)) => {
+            let message =
+                format!("cannot take the body of the request, of {BODY_BYTES_MAX} bytes at most: {error}");
+            failure(StatusCode::BAD_REQUEST, "bad_request", message)
+        }
+        Err(_) => {
+            let message = format!("the body of the request was not whole after {} s", BODY_MAX.as_secs());
+            failure(StatusCode::REQUEST_TIMEOUT, "timeout", message)
+        }
     }
 }
 

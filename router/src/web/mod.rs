@@ -43,7 +43,8 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 /// Longest reason for an assignment, in bytes.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// Connections served at once; further ones wait until one ends.
+/// Connections served at once; for a further one, who has waited longest without a whole request is closed, and if all
+/// have one, it waits until one ends.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 
 /// Serves the admin interface until `stop` is ready.
@@ -55,7 +56,7 @@ pub async fn serve<C: PlexControl>(
     control: Arc<C>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let listener = listener::Bounded::new(listener, ADMIN_CONNECTIONS_MAX);
+    let listener = listener::Bounded::new(listener, ADMIN_CONNECTIONS_MAX, listener::HEAD_MAX);
     axum::serve(listener, routes(control)).with_graceful_shutdown(stop).await
 }
 

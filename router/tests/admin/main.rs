@@ -236,17 +236,47 @@ fn what_is_no_request_is_answered_with_what_is_wrong() {
 #[test]
 fn connections_are_bounded_and_places_come_back() {
     let plex = Plex::start();
-    let idle: Vec<TcpStream> =
-        (0..ADMIN_CONNECTIONS_MAX).map(|_| TcpStream::connect(plex.admin).unwrap()).collect();
+    let open = |_| {
+        let mut stream = TcpStream::connect(plex.admin).unwrap();
+        // A whole head, and a body that does not come.
+        let head = format!("PUT /v1/exceptions HTTP/1.1\r\nHost: {}\r\n", plex.admin);
+        write!(stream, "{head}Clockwork-Admin: 1\r\nContent-Length: 9\r\n\r\n").unwrap();
+        stream
+    };
+    let mut busy: Vec<TcpStream> = (0..ADMIN_CONNECTIONS_MAX).map(open).collect();
     std::thread::sleep(Duration::from_millis(50));
     let mut waiting = TcpStream::connect(plex.admin).unwrap();
     write!(waiting, "GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", plex.admin).unwrap();
     waiting.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(waiting.read(&mut [0; 1]).is_err(), "served beyond the limit");
-    drop(idle);
+    let mut late = busy.pop().unwrap();
+    drop(busy);
     waiting.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let mut answer = String::new();
     waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    late.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    answer.clear();
+    late.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408"), "its body has not come in time: {answer}");
+}
+
+#[test]
+fn who_sends_no_whole_request_keeps_nobody_out() {
+    let plex = Plex::start();
+    let mut held = Vec::new();
+    for number in 0..2 * ADMIN_CONNECTIONS_MAX {
+        let mut stream = TcpStream::connect(plex.admin).unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET /v1/status HTTP/1.1\r\nX").unwrap();
+        }
+        held.push(stream);
+    }
+    let mut asking = TcpStream::connect(plex.admin).unwrap();
+    write!(asking, "GET /v1/status HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", plex.admin).unwrap();
+    asking.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
