@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use clockwork_forecaster::backtest::{self, Accuracy, Backtest, Case, Report, Walk, read};
 use clockwork_forecaster::demand::{CycleChoice, Demand, Method};
 use flate2::read::MultiGzDecoder;
@@ -25,6 +25,7 @@ enum MethodName {
 /// Arguments of `backtest`.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("series").args(["train", "hourly"]).required(true),
     after_help = "Examples:\n  clockwork backtest --train Hourly-train.csv.gz --test Hourly-test.csv.gz\n  \
     clockwork backtest --hourly requests.csv --from 622 --json\n\n\
     Files may be compressed (.gz). M4's form is a header, then a line a series: its id and its values. The form of \

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use clockwork_traces::import::{ImportOptions, Importer, LogFormat, Summary, Zone, time};
 use clockwork_traces::trace_file::TraceIndex;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,7 +63,9 @@ impl BadMax {
 
 /// Arguments of `trace import`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  clockwork trace import access.log access.log.1.gz -o site.trace\n  \
+#[command(
+    group = ArgGroup::new("to").args(["output", "into_history"]).required(true).multiple(true),
+    after_help = "Examples:\n  clockwork trace import access.log access.log.1.gz -o site.trace\n  \
     zcat -f access.log* | clockwork trace import - -o site.trace\n  \
     clockwork trace import requests.csv.gz --start 1994-10-24T00:00-07:00 --periods 2400 -o c.trace\n\n\
     Exit status: 0 done, 1 failed, 2 wrong command line, 3 more bad lines than --max-bad. Unless it is 0, nothing is written.")]
@@ -164,10 +166,6 @@ pub(super) fn run(args: &ImportArgs) -> ExitCode {
 
 /// Imports into a file beside the output, which takes its name when it is whole. Says whether it did.
 fn import(args: &ImportArgs) -> anyhow::Result<(Summary, bool)> {
-    anyhow::ensure!(
-        args.output.is_some() || args.into_history.is_some(),
-        "say where to: -o FILE makes a trace, --into-history FOLDER the past of a plex"
-    );
     let inputs = args.logs.iter().map(|path| Input::open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let temporary = temporary(args.output.as_deref())?;
     let out = BufWriter::with_capacity(1 << 18, temporary.as_file().try_clone()?);
