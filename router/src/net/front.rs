@@ -143,7 +143,9 @@ impl StreamClient {
         let admitted = self.shard.desk.admits(self.peer);
         loop {
             while !self.has_room()? {
+                inbound.pause(true);
                 self.room.raised().await;
+                inbound.pause(false);
             }
             match self.read_once(&mut inbound, admitted)? {
                 Received::Closed => return Ok(()),

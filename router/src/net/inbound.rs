@@ -215,6 +215,13 @@ impl Inbound {
         Ok(())
     }
 
+    /// It is, or is no more, the router that does not read on.
+    pub(crate) fn pause(&mut self, pause: bool) {
+        if let Some(own) = &self.own {
+            own.pause(pause);
+        }
+    }
+
     /// Waits until there is room for the record that has begun.
     pub(crate) async fn take_room(&mut self) -> io::Result<()> {
         let Some(owner) = self.owner.filter(|_| self.own.is_none()) else { return Ok(()) };

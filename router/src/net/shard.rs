@@ -26,6 +26,9 @@ use tokio::sync::{mpsc, oneshot};
 /// How often a shard looks for what is due: datagrams to send again, pins to commit.
 const TICK: Duration = Duration::from_millis(50);
 
+/// After so long without a tick the shard has stood still itself.
+const TICK_LATE: Duration = Duration::from_secs(1);
+
 /// Everything a shard needs.
 pub struct ShardSpec {
     /// State shared by the shards.
@@ -175,13 +178,18 @@ impl Shard {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut losses = Seldom::default();
+        let mut ticked = tokio::time::Instant::now();
         loop {
             interval.tick().await;
             let now = self.now();
             let mut inner = self.inner.borrow_mut();
             let Inner { switch, ports, counters, .. } = &mut *inner;
             switch.tick(now, ports);
-            for (slot, connection) in self.room.overdue(tokio::time::Instant::now()) {
+            // After a pause of the whole process, what has come meanwhile is read first.
+            let in_time = ticked.elapsed() < TICK_LATE;
+            ticked = tokio::time::Instant::now();
+            let overdue = if in_time { self.room.overdue(ticked) } else { Vec::new() };
+            for (slot, connection) in overdue {
                 counters.unfinished_records += 1;
                 ports.give_up(slot, connection);
             }

@@ -281,6 +281,16 @@ impl Held {
             self.room.grant();
         }
     }
+
+    /// It is, or is no more, the router that does not read on; its client's time begins anew then.
+    pub(super) fn pause(&self, pause: bool) {
+        let Some(mut holder) = self.key.and_then(|key| self.room.holder(key)) else { return };
+        holder.stopped = pause;
+        if !pause {
+            holder.since = Instant::now();
+            holder.moved = holder.since;
+        }
+    }
 }
 
 impl Drop for Held {

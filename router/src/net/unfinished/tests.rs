@@ -88,6 +88,18 @@ fn records_lose_their_room_oldest_first_only_while_others_wait_and_no_more_than_
 }
 
 #[test]
+fn while_the_router_does_not_read_on_a_record_is_not_late() {
+    let room = Room::new(ONE, ONE);
+    let held = room.take(owner(0, 1), ONE).unwrap();
+    let _waits = wait(&room, owner(1, 1), ONE);
+    held.pause(true);
+    let late = Instant::now() + UNWHOLE_MAX + Duration::from_secs(1);
+    assert!(room.overdue(late).is_empty());
+    held.pause(false);
+    assert_eq!(room.overdue(late), [(0, ConnectionId(0))]);
+}
+
+#[test]
 fn who_has_gone_while_waiting_stands_in_nobodys_way() {
     let room = Room::new(ONE, ONE);
     let held = room.take(owner(0, 1), ONE).unwrap();
