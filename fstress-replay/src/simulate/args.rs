@@ -318,7 +318,7 @@ mod tests {
         std::fs::write(&file, trace(60, 8)).unwrap();
         assert!(refused().contains("60 s"), "{}", refused());
         std::fs::write(&file, trace(3_600, 2)).unwrap();
-        assert!(refused().contains("no day of 24 hours"), "{}", refused());
+        assert!(refused().contains("of 48 hours no day can be taken"), "{}", refused());
         std::fs::write(&file, "clockwork").unwrap();
         assert!(refused().contains("a.trace"), "{}", refused());
     }
