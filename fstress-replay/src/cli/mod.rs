@@ -6,6 +6,7 @@ pub(crate) mod trace;
 use anyhow::Context as _;
 use clap::Parser;
 use clockwork_traces::bundled;
+use clockwork_wire::mount;
 use fstress_replay::client::nfs::NfsError;
 use fstress_replay::client::{Options, Transport};
 use fstress_replay::{RunError, RunSpec};
@@ -106,16 +107,13 @@ fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
     Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} {seconds}"))
 }
 
-/// MNT3ERR_ACCES (RFC 1813, section 5.1.4).
-const MNT_ACCES: u32 = 13;
-
 impl Arguments {
     /// What may help against an error.
     pub(crate) fn hint(&self, error: &anyhow::Error) -> Option<&'static str> {
         let refused = matches!(
             error.downcast_ref(),
             Some(RunError::Export { cause, .. })
-                if matches!(**cause, NfsError::Status { procedure: "MNT", status: MNT_ACCES, .. })
+                if matches!(**cause, NfsError::Status { procedure: "MNT", status: mount::status::ACCES, .. })
         );
         (refused && !self.reserved_port).then_some(
             "The export is not for this address, or it takes only calls from ports below 1024, which many do (`secure`): \
